@@ -335,6 +335,10 @@ impl fmt::Display for Error {
                 write!(f, "method '{method}' needs")?;
                 if !operators.is_empty() {
                     write!(f, " operators that are not registered: {}", operators.join(", "))?;
+                    #[cfg(feature = "portable")]
+                    if let Some(feature) = torchlet_portable::OMITTED_FEATURE {
+                        write!(f, " (this build lacks the feature `{feature}`)")?;
+                    }
                 }
                 if !backends.is_empty() {
                     let and = if operators.is_empty() { "" } else { ", and" };

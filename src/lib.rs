@@ -74,6 +74,7 @@
 //! |---|---|---|
 //! | `std` | yes | [`Module`], [`Tensor`], files, memory maps, threads, run-time SIMD detection |
 //! | `portable` | yes | the CPU kernels |
+//! | `linalg-special` | yes | kernels of `torch.linalg` and `torch.special`, beyond ExecuTorch's own |
 //! | `vulkan` | | any program on GPUs, through Vulkan |
 //! | `llm` | | language models: `llm::Runner` over a [`Module`] |
 //! | `grammar` | | language model output constrained to a JSON schema |
@@ -102,9 +103,6 @@ pub use torchlet_portable as portable;
 #[cfg(feature = "llm")]
 #[doc(no_inline)]
 pub use torchlet_llm as llm;
-#[cfg(feature = "vulkan")]
-#[doc(no_inline)]
-pub use torchlet_vulkan as vulkan;
 
 pub use torchlet_core::{
     Bool, DeviceMemory, Element, Limits, Machine, OutputMemory, PointerWidth, ScalarType,
@@ -113,6 +111,8 @@ pub use torchlet_core::{
 
 #[cfg(feature = "std")]
 mod buffer;
+#[cfg(feature = "std")]
+mod devices;
 #[cfg(feature = "std")]
 mod error;
 #[cfg(feature = "std")]
@@ -138,6 +138,11 @@ pub mod training;
 mod value;
 
 #[cfg(feature = "std")]
+#[allow(unreachable_pub, unused_imports, reason = "not all builds have devices")]
+pub use devices::crates::*;
+#[cfg(feature = "std")]
+pub use devices::{DEVICE_APIS, DEVICE_NAMES, device_backend};
+#[cfg(feature = "std")]
 pub use error::{Error, TensorError};
 #[cfg(feature = "std")]
 pub use files::FileAccess;
@@ -147,29 +152,24 @@ pub use module::{
     Module, ModuleBuilder, ModuleGroup, StateTensor,
 };
 #[cfg(feature = "std")]
-pub use processor::{Origin, RunOn};
+pub use processor::{Origin, RunOn, UnknownProcessor};
 #[cfg(feature = "std")]
 pub use profile::{ProfileEntry, ProfileKind, Profiler};
 #[cfg(feature = "std")]
 pub use tensor::{Comparison, Tensor};
 #[cfg(feature = "std")]
+pub use torchlet_cache::user_cache_folder;
+#[cfg(feature = "std")]
 pub use value::{Inputs, Value};
 
 /// Backends of the enabled features. All modules share them, including the devices that they open.
 #[cfg(feature = "std")]
-#[allow(unused_mut, reason = "no backend is enabled with some features")]
+#[allow(unused_mut, reason = "not all builds have kernels")]
 fn default_backends() -> Vec<std::sync::Arc<dyn torchlet_core::Backend + Send + Sync>> {
-    use std::sync::Arc;
-    let mut backends: Vec<Arc<dyn torchlet_core::Backend + Send + Sync>> = Vec::new();
-    #[cfg(feature = "vulkan")]
-    {
-        use std::sync::LazyLock;
-        static VULKAN: LazyLock<Arc<torchlet_vulkan::VulkanBackend>> = LazyLock::new(Arc::default);
-        backends.push(VULKAN.clone());
-    }
+    let mut backends = devices::shared_backends().to_vec();
     #[cfg(feature = "portable")]
     {
-        use std::sync::LazyLock;
+        use std::sync::{Arc, LazyLock};
         use torchlet_portable::engine::CpuEngine;
         static ENGINE: LazyLock<Arc<CpuEngine>> = LazyLock::new(Arc::default);
         backends.push(ENGINE.clone());

@@ -3,37 +3,97 @@
 mod cache;
 mod compile_target;
 
+use crate::devices::{DEVICE_APIS, DEVICE_NAMES, device_api};
 use crate::error::Error;
 use crate::files::{FileAccess, FileBytes, OpenProgram};
 use crate::module::SharedParallel;
 use cache::CacheFile;
-use compile_target::{CPU_ENGINE, CompileTarget, GPU, Packer, Processor};
+use compile_target::{CPU_ENGINE, CompileTarget, Packer, Processor};
 use self_cell::self_cell;
+use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 use std::thread::ScopedJoinHandle;
 use torchlet_core::{BundledProgram, DataMap, Limits, Program, ProgramError, Registry};
-use torchlet_graph::front::xnnpack;
+use torchlet_graph::front::{is_exported_for_device, xnnpack};
 use torchlet_graph::{self as graph, Package, Report, blob};
 
 /// Device that a program runs on.
 ///
 /// The backend that a file was lowered for is only a hint. When a program is opened, every operator
 /// that the device supports is compiled for it, and the CPU kernels run the rest.
+///
+/// As text, the options are `auto`, `as-exported`, `cpu`, and the names of the
+/// [devices](crate::DEVICE_APIS) of this build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum RunOn {
     /// The fastest option according to the cost model: a GPU if available, the CPU, or both for
     /// different parts. A program lowered for a GPU moves to the CPU, and any other program moves
-    /// to the GPU, only if that halves the estimated time. Software Vulkan drivers are ignored.
+    /// to the GPU, only if that halves the estimated time. Software drivers are ignored.
     #[default]
     Auto,
     /// As the exporter decided: delegates run on their backends, everything else on CPU kernels.
     AsExported,
     /// The CPU only, even for programs lowered for a GPU.
     Cpu,
-    /// A GPU, through Vulkan, for every operator that it supports. The CPU runs the rest.
-    Vulkan,
+    /// The device API with this name, such as `vulkan`, for every operator that it supports. The
+    /// CPU runs the rest.
+    Device(&'static str),
 }
+
+impl RunOn {
+    /// Returns all options of this build, in the order of their names' listing.
+    pub fn all() -> impl Iterator<Item = RunOn> {
+        let devices = DEVICE_APIS.iter().map(|api| RunOn::Device(api.name()));
+        [RunOn::Auto, RunOn::Cpu, RunOn::AsExported].into_iter().chain(devices)
+    }
+
+    /// Returns the name of the option.
+    pub fn name(self) -> &'static str {
+        match self {
+            RunOn::Auto => "auto",
+            RunOn::AsExported => "as-exported",
+            RunOn::Cpu => "cpu",
+            RunOn::Device(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for RunOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for RunOn {
+    type Err = UnknownProcessor;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProcessor> {
+        let option = RunOn::all().find(|option| option.name() == name);
+        option.ok_or_else(|| UnknownProcessor(name.into()))
+    }
+}
+
+/// Error for a name that is no [`RunOn`] of this build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownProcessor(pub(crate) String);
+
+impl fmt::Display for UnknownProcessor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.0;
+        if DEVICE_NAMES.contains(&name.as_str()) {
+            return write!(f, "this torchlet was built without the feature `{name}`");
+        }
+        write!(f, "no processor {name:?}; expected ")?;
+        for (index, option) in RunOn::all().enumerate() {
+            write!(f, "{}'{option}'", if index == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownProcessor {}
 
 /// Origin of the loaded program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +167,7 @@ pub(crate) struct Compiling<'c> {
 }
 
 impl RunOn {
-    /// Runs `work` while the GPU is opened on another thread, if a GPU was requested: opening it
+    /// Runs `work` while the requested device, if any, is opened on another thread: opening it
     /// takes longer than reading and compiling most programs. Later users of the device report
     /// errors.
     pub(crate) fn with_device_opening<T>(
@@ -115,11 +175,15 @@ impl RunOn {
         registry: &Registry<'_>,
         work: impl FnOnce() -> T,
     ) -> T {
-        let gpu = registry.backend(GPU).filter(|_| self == RunOn::Vulkan);
+        let api = match self {
+            RunOn::Device(name) => device_api(name).ok(),
+            _ => None,
+        };
+        let device = api.and_then(|api| registry.backend(api.backend_name()));
         std::thread::scope(|scope| {
-            if let Some(gpu) = gpu {
-                // If the thread cannot be started, the GPU is opened on first use.
-                let open = move || drop(gpu.is_available());
+            if let Some(device) = device {
+                // If the thread cannot be started, the device is opened on first use.
+                let open = move || drop(device.is_available());
                 let opening = std::thread::Builder::new().spawn_scoped(scope, open);
                 let done = work();
                 // An error occurs again on first use, where it is reported.
@@ -138,21 +202,27 @@ impl RunOn {
     ) -> Result<ReadyProgram, Error> {
         let delegates = Delegates::of(&open.program());
         let delegates = delegates.map_err(|source| Error::Format { path: None, source })?;
-        let gpu = || compile_target::gpu(compiling.registry);
+        let device = || compile_target::device(compiling.registry);
         let processor = match (self, delegates) {
-            (RunOn::AsExported, _) | (RunOn::Vulkan, Delegates::Compiled) => None,
+            (RunOn::AsExported, _) => None,
             (RunOn::Auto | RunOn::Cpu, Delegates::CompiledForCpu) => None,
-            (RunOn::Auto, Delegates::Compiled) if gpu().is_some() => None,
-            (RunOn::Auto, Delegates::Exported) => Some(gpu().unwrap_or(Processor::Cpu)),
+            (RunOn::Auto, Delegates::Compiled(own)) if device().is_some_and(|it| it.is_of(own)) => {
+                None
+            }
+            (RunOn::Auto, Delegates::Exported) => Some(device().unwrap_or(Processor::Cpu)),
             (RunOn::Auto | RunOn::Cpu, _) => Some(Processor::Cpu),
-            (RunOn::Vulkan, _) => Some(compile_target::any_gpu(compiling.registry)),
+            (RunOn::Device(name), Delegates::Compiled(Some(own))) if name == own => None,
+            (RunOn::Device(name), _) => {
+                let device = compile_target::requested(name, compiling.registry);
+                Some(device.map_err(|source| Error::Compile { source })?)
+            }
         };
         let Some(processor) = processor else {
             return Ok(ReadyProgram::as_exported(open, Origin::Exported));
         };
         match compiling.compiled(open, processor) {
             Ok(ready) if self == RunOn::Auto && delegates == Delegates::None => {
-                compiling.or_gpu_if_faster(ready)
+                compiling.or_device_if_faster(ready)
             }
             Ok(ready) => Ok(ready),
             // Delegates can follow conventions that only the kernels implement. Retry on the CPU;
@@ -175,19 +245,20 @@ impl RunOn {
     }
 }
 
-/// Minimum estimated time of a method, in nanoseconds, for which a GPU is considered. Starting a
+/// Minimum estimated time of a method, in nanoseconds, for which a device is considered. Starting a
 /// GPU and waiting for it takes more than half of that, and detecting one takes longer than a
 /// hundred runs of a smaller method.
-const MIN_GPU_NANOSECONDS: u64 = 150_000;
+const MIN_DEVICE_NANOSECONDS: u64 = 150_000;
 
 /// Kinds of delegates in a program, as far as the compiler distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Delegates {
     None,
-    /// GPU delegates from the exporter.
+    /// Device delegates from the exporter.
     Exported,
-    /// GPU delegates from torchlet's compiler. It could not compile the remaining operators.
-    Compiled,
+    /// Device delegates from torchlet's compiler, which could not compile the remaining operators;
+    /// with the name of the device API, if this build has it.
+    Compiled(Option<&'static str>),
     /// CPU delegates from torchlet's compiler.
     CompiledForCpu,
 }
@@ -198,10 +269,12 @@ impl Delegates {
         for name in program.method_names()? {
             let meta = program.method_meta(name?)?;
             for index in 0..meta.delegate_count() {
-                if meta.delegate_backend(index) == Some(CPU_ENGINE) {
+                let Some(backend) = meta.delegate_backend(index) else { continue };
+                if backend == CPU_ENGINE {
                     return Ok(Delegates::CompiledForCpu);
                 }
-                if meta.delegate_backend(index) != Some(GPU) {
+                let api = DEVICE_APIS.iter().find(|api| api.backend_name() == backend);
+                if api.is_none() && !is_exported_for_device(backend) {
                     continue;
                 }
                 let processed = meta.delegate(index, &[])?.processed();
@@ -209,7 +282,7 @@ impl Delegates {
                 let is_read =
                     processed.size() >= front.len() && processed.read(0, &mut front).is_ok();
                 if is_read && blob::is_blob(&front) {
-                    return Ok(Delegates::Compiled);
+                    return Ok(Delegates::Compiled(api.map(|api| api.name())));
                 }
                 found = Delegates::Exported;
             }
@@ -231,19 +304,19 @@ impl Compiling<'_> {
             })
     }
 
-    /// Recompiles a program for the CPU and a GPU, if a GPU may be worthwhile.
-    fn or_gpu_if_faster(&self, ready: ReadyProgram) -> Result<ReadyProgram, Error> {
+    /// Recompiles a program for the CPU and a device, if a device may be worthwhile.
+    fn or_device_if_faster(&self, ready: ReadyProgram) -> Result<ReadyProgram, Error> {
         let methods = ready.report.iter().flat_map(|report| &report.methods);
         let most = methods.filter_map(graph::MethodReport::nanoseconds).max().unwrap_or(0);
-        let known = |gpu: &Processor| matches!(gpu, Processor::Fastest(Some(_)));
-        let Some(gpu) = (most >= MIN_GPU_NANOSECONDS)
-            .then(|| compile_target::gpu(self.registry))
+        let known = |device: &Processor| matches!(device, Processor::Fastest(_, Some(_)));
+        let Some(device) = (most >= MIN_DEVICE_NANOSECONDS)
+            .then(|| compile_target::device(self.registry))
             .flatten()
             .filter(known)
         else {
             return Ok(ready);
         };
-        let attempt = self.compiled(ready.into_open(), gpu);
+        let attempt = self.compiled(ready.into_open(), device);
         let again = attempt.or_else(|(open, _)| self.compiled(open, Processor::Cpu));
         again.or_else(|(open, error)| {
             Ok(ReadyProgram::as_exported(open, Origin::NotCompiled(error)))

@@ -83,10 +83,10 @@ pub struct ProfileEntry {
     /// Instruction index. For the initialisation of a delegate, the delegate index; for a part of a
     /// delegate, the index of the delegate's call.
     pub instruction: usize,
-    /// The delegate's identifier of a part (Vulkan: the index of the operator call). 0 for other
+    /// The delegate's identifier of a part (on GPUs: the index of the operator call). 0 for other
     /// events.
     pub part: u32,
-    /// Details of a part from its delegate (Vulkan: the output shape and the shader variant).
+    /// Details of a part from its delegate (on GPUs: the output shape and the shader variant).
     pub detail: String,
     /// Number of runs.
     pub count: u64,

@@ -184,7 +184,10 @@ fn control_flow_on_a_device() {
         return;
     }
     for seed in 0..PROGRAMS / 16 {
-        torchlet_fuzz::flow::check(seed, &[torchlet::RunOn::Vulkan, torchlet::RunOn::Auto]);
+        torchlet_fuzz::flow::check(
+            seed,
+            &[torchlet::RunOn::Device("vulkan"), torchlet::RunOn::Auto],
+        );
     }
 }
 

@@ -20,7 +20,7 @@ fn source(fixture: &Fixture) -> Module {
 fn compile<'p>(program: &Program<'p>, data: &'p [DataMap<'p>], on: RunOn) -> Compiled<'p> {
     let registry = Registry::new().with_kernels(&KERNELS).unwrap();
     let compiled = match on {
-        RunOn::Vulkan => {
+        RunOn::Device("vulkan") => {
             let target = torchlet::vulkan::VulkanTarget::any();
             graph::compile(program, data, Processors::preferring(&[&target]), &registry)
         }
@@ -108,7 +108,7 @@ fn files_for_gpus_run_on_cpus() {
     for file in PROGRAMS {
         let fixture = fixture(file);
         let source = source(&fixture);
-        let file_for_gpus = lowered(&source, RunOn::Vulkan);
+        let file_for_gpus = lowered(&source, RunOn::Device("vulkan"));
         for on in [RunOn::Auto, RunOn::Cpu] {
             let module = cpu().run_on(on).from_bytes(file_for_gpus.clone());
             check(&mut module.unwrap(), &source, &fixture)
@@ -122,9 +122,9 @@ fn files_for_gpus_run_on_cpus() {
 fn compiling_again_changes_nothing() {
     for file in ["models/mobilenet_v2.bpte", "models/llama.bpte", "vulkan/model/vision.bpte"] {
         let source = source(&fixture(file));
-        let once = lowered(&source, RunOn::Vulkan);
+        let once = lowered(&source, RunOn::Device("vulkan"));
         let opened = cpu().run_on(RunOn::AsExported).from_bytes(once.clone()).unwrap();
-        let twice = lowered(&opened, RunOn::Vulkan);
+        let twice = lowered(&opened, RunOn::Device("vulkan"));
         let delegates = |bytes: &[u8]| {
             let program = Program::from_bytes(bytes).unwrap();
             let program = method::Program::read(&program).unwrap();
@@ -143,7 +143,7 @@ fn transformers_are_one_delegate() {
     for file in ["language", "language_fp16", "vision", "vision_fp16"] {
         let source = source(&fixture(&format!("vulkan/model/{file}.bpte")));
         assert_eq!(source.method_meta("forward").unwrap().delegate_count(), 5);
-        let report = compile(&source.program(), source.data(), RunOn::Vulkan).report;
+        let report = compile(&source.program(), source.data(), RunOn::Device("vulkan")).report;
         let [method] = &report.methods[..] else { panic!("{file}") };
         let on_cpu = method.calls.len() - method.on_device();
         assert_eq!(

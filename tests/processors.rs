@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn uncompilable_xnnpack_delegates_are_explained() {
         let path = folder().join("xnnpack/parts/external.bpte");
-        for processor in [RunOn::Auto, RunOn::Cpu, RunOn::Vulkan] {
+        for processor in [RunOn::Auto, RunOn::Cpu, RunOn::Device("vulkan")] {
             let opened = plain().run_on(processor).load(&path).err().unwrap();
             let why = opened.to_string();
             assert!(why.contains("pass the .ptd file"), "{processor:?}: {why}");

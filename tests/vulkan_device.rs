@@ -242,12 +242,12 @@ fn operators_and_transfers_are_traced() {
     let is_software = |it: &DeviceInfo| it.kind == DeviceKind::Cpu && it.unusable.is_none();
     if devices().unwrap().iter().all(is_software) {
         for name in ["vulkan/tiled/linear.bpte", "vulkan/tiled/bmm_dynamic.bpte"] {
-            let entries = told(name, RunOn::Vulkan);
+            let entries = told(name, RunOn::Device("vulkan"));
             assert_eq!(count(&entries, ProfileKind::DelegatePart, "(copy)"), 0, "{name}");
         }
     }
     // Small tensors are not copied, but accessed in place.
-    let entries = told(MODEL, RunOn::Vulkan);
+    let entries = told(MODEL, RunOn::Device("vulkan"));
     let count = |kind: ProfileKind, name: &str| count(&entries, kind, name);
     assert!(count(ProfileKind::DelegatePart, "convolution") > 0);
     assert_eq!(count(ProfileKind::DelegatePart, "(copy)"), 0);

@@ -76,7 +76,7 @@ fn use_all(bytes: Vec<u8>) -> (bool, bool) {
         builder.run_on(on).from_bytes(bytes.clone())
     };
     // A program that cannot be compiled may still load as exported.
-    let module = open(RunOn::Vulkan).or_else(|_| open(RunOn::AsExported));
+    let module = open(RunOn::Device("vulkan")).or_else(|_| open(RunOn::AsExported));
     let Ok(mut module) = module else { return (false, false) };
     let Ok(names) = module.method_names() else { return (false, false) };
     let (mut loaded, mut ran) = (false, false);

@@ -32,7 +32,8 @@ fn resident() -> usize {
 
 fn load_run_and_drop(backend: &Arc<VulkanBackend>, fixtures: &[Fixture], times: usize) {
     for fixture in fixtures.iter().cycle().take(times) {
-        let builder = Module::builder().threads(1).run_on(RunOn::Vulkan).without_default_backends();
+        let builder =
+            Module::builder().threads(1).run_on(RunOn::Device("vulkan")).without_default_backends();
         let source = open(fixture, builder.backend(backend.clone())).unwrap();
         check(&mut source.share(), &source, fixture).unwrap();
     }

@@ -1,5 +1,5 @@
 //! CPU kernels: the operators of ExecuTorch's portable library, with PyTorch's semantics, in
-//! portable Rust.
+//! portable Rust. The feature `linalg-special` adds those of `torch.linalg` and `torch.special`.
 //!
 //! The same source runs on a microcontroller (`no_std`, no heap, one thread, scalar code) and, with
 //! feature `std`, on servers (threads through [`torchlet_core::Parallel`], SIMD chosen at run
@@ -23,6 +23,7 @@ pub mod creation;
 pub mod elementwise;
 #[cfg(feature = "engine")]
 pub mod engine;
+#[cfg(feature = "linalg-special")]
 pub mod factor;
 pub mod index;
 pub mod linear;
@@ -44,6 +45,7 @@ mod scratch;
 pub mod shape;
 pub mod sort;
 pub mod spatial;
+#[cfg(feature = "linalg-special")]
 mod special;
 pub mod spectral;
 mod table;
@@ -89,17 +91,6 @@ const FAMILIES: &[&[Kernel]] = &[
     elementwise::power::KERNELS,
     elementwise::rounding::KERNELS,
     elementwise::exponent::KERNELS,
-    elementwise::polynomial::KERNELS,
-    elementwise::special::KERNELS,
-    factor::KNOWN,
-    factor::EIGEN,
-    factor::INDEFINITE,
-    factor::LU,
-    factor::TRIANGULAR,
-    factor::ORTHOGONAL,
-    factor::PSEUDO,
-    factor::EXPONENTIAL,
-    factor::SYMMETRIC,
     reduce::distances::KERNELS,
     reduce::distances_backward::KERNELS,
     reduce::bins::BINS,
@@ -159,9 +150,34 @@ const FAMILIES: &[&[Kernel]] = &[
     quantized::cortex_m::POOLING,
 ];
 
+/// Kernels of the feature `linalg-special`: `torch.linalg` and `torch.special`, beyond ExecuTorch's
+/// own libraries.
+#[cfg(feature = "linalg-special")]
+pub const LINALG_SPECIAL: &[&[Kernel]] = &[
+    elementwise::polynomial::KERNELS,
+    elementwise::special::KERNELS,
+    factor::KNOWN,
+    factor::EIGEN,
+    factor::INDEFINITE,
+    factor::LU,
+    factor::TRIANGULAR,
+    factor::ORTHOGONAL,
+    factor::PSEUDO,
+    factor::EXPONENTIAL,
+    factor::SYMMETRIC,
+];
+#[cfg(not(feature = "linalg-special"))]
+const LINALG_SPECIAL: &[&[Kernel]] = &[];
+
+const ALL: &[&[&[Kernel]]] = &[FAMILIES, LINALG_SPECIAL];
+
+/// Feature with more kernels that this build lacks, for error messages.
+pub const OMITTED_FEATURE: Option<&str> =
+    if cfg!(feature = "linalg-special") { None } else { Some("linalg-special") };
+
 /// All kernels, sorted by name, for
 /// [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).
-pub static KERNELS: [Kernel; table::count(FAMILIES)] = table::sorted(FAMILIES);
+pub static KERNELS: [Kernel; table::count(ALL)] = table::sorted(ALL);
 
 /// Returns the kernel named `name`, for tables of firmware images. When evaluated in a constant, it
 /// links no other kernel.
@@ -175,5 +191,5 @@ pub static KERNELS: [Kernel; table::count(FAMILIES)] = table::sorted(FAMILIES);
 /// # Panics
 /// If no kernel has this name. In a constant, this is a compile-time error.
 pub const fn kernel(name: &str) -> Kernel {
-    table::named(FAMILIES, name)
+    table::named(ALL, name)
 }

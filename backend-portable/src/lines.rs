@@ -1,8 +1,8 @@
 //! Iteration over the lines of one dim, shared by softmax and the cumulative operators.
 //!
 //! A *line* consists of the elements that differ only in their index of that dim. If the dim is the
-//! innermost of the output, lines are computed one at a time; otherwise several adjacent lines are
-//! computed together.
+//! innermost of the output, lines are computed one at a time. Otherwise, several lines that are
+//! adjacent in memory are computed together.
 
 use crate::compute::split::{Columns, for_each_chunk_mut, for_each_columns_mut};
 use crate::number::{Compute, load};
@@ -15,19 +15,19 @@ pub(crate) const LANES: usize = 64;
 /// Minimum number of elements per thread.
 const GRAIN: usize = 1 << 13;
 
-/// The lines of an output, and their positions in an input of equal shape.
+/// The lines of an output, and the input offsets of their elements.
 pub(crate) struct Lines {
     /// Walk over the lines, in the output's memory order.
     walk: Walk<1>,
     /// Elements per line.
     len: usize,
-    /// Number of lines that are adjacent in the output.
+    /// Number of lines whose elements are adjacent in the output.
     inner: usize,
     /// Stride between the elements of a line in the input.
     step: isize,
 }
 
-/// One line of the input, or several adjacent ones.
+/// A line of the input, or several adjacent ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Line {
     at: isize,
@@ -40,7 +40,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Loads the elements from index `from` on of a single line.
+    /// Loads `out.len()` elements of a single line, from index `from` on.
     pub(crate) fn load<C: Compute>(&self, input: &TensorRef, from: usize, out: &mut [C]) {
         let at = self.at.wrapping_add(self.step.wrapping_mul(from as isize));
         load(input.scalar_type, input.bytes(), at, self.step, out);
@@ -53,7 +53,7 @@ impl Line {
     }
 }
 
-/// Output of one call of a line function.
+/// Output slice for one call of the line function.
 pub(crate) enum Target<'t> {
     /// A single line.
     Row(&'t mut [u8]),
@@ -63,11 +63,11 @@ pub(crate) enum Target<'t> {
 
 /// Mutable access to adjacent lines.
 pub(crate) trait Lanes {
-    /// Element `number` of every line.
+    /// Element `number` of each of the lines.
     fn row(&mut self, number: usize) -> &mut [u8];
 }
 
-/// A column range of the output.
+/// A range of columns of the output.
 struct Part<'t, 'd> {
     columns: &'t mut Columns<'d, u8>,
     start: usize,
@@ -107,7 +107,7 @@ impl Lines {
         })
     }
 
-    /// Whether the lines are contiguous and consecutive, in the input as in the output.
+    /// Whether the lines are contiguous and consecutive, in the input as well as in the output.
     pub(crate) fn are_rows(&self) -> bool {
         let rows = isize::try_from(self.len).is_ok_and(|len| self.walk.is_plain(len));
         self.inner == 1 && (self.step == 1 || self.len == 1) && rows

@@ -1,8 +1,8 @@
 //! The loop that all element-wise operators share.
 //!
-//! An operator supplies a function from values to a value. The loop walks over output and inputs.
-//! It passes whole runs of an input that is contiguous and already has the compute type. It
-//! converts block by block if an input has another dtype, is strided or is broadcast.
+//! An operator supplies a function of values. The loop walks over output and inputs. An input that
+//! is contiguous and already has the compute type is passed to the function in place. An input that
+//! has another dtype, is strided or is broadcast is converted block by block.
 
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::number::{Compute, ComputeType, elements, elements_mut, load, round_through, store};
@@ -10,8 +10,8 @@ use crate::walk::Walk;
 use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Invoke, KernelError, ScalarType, TensorInfo, TensorRef};
 
-/// Values per conversion block of each input. The blocks are on the stack, which is small on
-/// microcontrollers.
+/// Number of values per conversion block of an input. The blocks are on the stack, which is small
+/// on microcontrollers.
 const BLOCK: usize = if cfg!(feature = "std") { 256 } else { 64 };
 
 /// Minimum number of elements per thread, for cheap operations.
@@ -36,7 +36,7 @@ impl<C: Compute, F: Fn(C) -> C + Sync> Function<1, C> for F {
     }
 }
 
-/// A function of one value that is most efficient on slices.
+/// A function of one value that is most efficient when it is called with slices.
 pub(crate) struct Slices<F>(pub(crate) F);
 impl<C: Compute, F: Fn(&[C], &mut [C]) + Sync> Function<1, C> for Slices<F> {
     #[inline(always)]
@@ -141,9 +141,10 @@ pub(crate) fn map_tensors<C: Compute, const N: usize>(
     });
 }
 
-/// Returns the dtype that values must be rounded through, if rounding affects the result.
+/// Returns the dtype to which values must be rounded before the function, if that affects the
+/// result.
 ///
-/// PyTorch converts its operands to their common dtype first, where integers lose their high bits.
+/// PyTorch converts its operands to their common dtype first; integers then lose their high bits.
 /// Half and bfloat16 matter only to predicates, whose result depends on the last bit. Otherwise the
 /// wider value is kept, which only adds precision.
 fn narrow<C: Compute>(tensors: &[TensorRef], out: &TensorInfo, rounds: bool) -> Option<ScalarType> {
@@ -160,7 +161,8 @@ fn narrow<C: Compute>(tensors: &[TensorRef], out: &TensorInfo, rounds: bool) -> 
     (lossy && (predicate || integer || rounds)).then_some(common)
 }
 
-/// A scalar argument as the operand next to tensor `tensor`, rounded as [`map`] rounds tensors.
+/// Reads a scalar argument as the other operand of tensor `tensor`, rounded as [`map`] rounds
+/// tensors.
 pub(crate) fn scalar_operand<C: Compute>(
     ctx: &Invoke,
     tensor: usize,

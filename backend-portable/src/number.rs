@@ -1,9 +1,9 @@
-//! Conversion between all element types and the three compute types of kernels.
+//! Conversion between all element types and the compute types of kernels.
 //!
 //! Operators are written for `f32`, `f64` and `i64`; those that order values also for `u64`. Half
-//! and bfloat16 compute in `f32` and round once, as in PyTorch. Integers and bool compute in `i64`
-//! and keep the low bits. [`load`] and [`store`] convert blocks, so three instances of an
-//! operator's loop serve every mix of dtypes.
+//! and bfloat16 are computed in `f32` and rounded once, as in PyTorch. Integers and bool are
+//! computed in `i64` and keep the low bits. [`load`] and [`store`] convert blocks, so three
+//! instances of an operator's loop support every mix of dtypes.
 
 use crate::types;
 use half::slice::HalfFloatSliceExt;
@@ -16,29 +16,29 @@ pub(crate) trait Number: Element {
     fn to_f32(self) -> f32;
     /// Converts to `f64`.
     fn to_f64(self) -> f64;
-    /// Converts to `i64`, truncating fractions and saturating. (Stores of out-of-range values
-    /// follow [`whole`] instead.)
+    /// Converts to `i64`: fractions are truncated, values out of range saturate. (Values that are
+    /// stored follow [`whole`] instead.)
     fn to_i64(self) -> i64;
-    /// Converts from `f32`: integers truncate the fraction ([`whole`] defines out-of-range values),
-    /// bool is "not zero".
+    /// Converts from `f32`. Integers truncate the fraction; [`whole`] defines the result for values
+    /// out of range. Bool is true unless the value is zero.
     fn from_f32(value: f32) -> Self;
-    /// Converts from `f64`, by the same rules.
+    /// Converts from `f64`, like [`from_f32`](Self::from_f32).
     fn from_f64(value: f64) -> Self;
-    /// From `i64`: integers keep the low bits, bool is "not zero".
+    /// Converts from `i64`: integers keep the low bits, bool is true unless the value is zero.
     fn from_i64(value: i64) -> Self;
-    /// From `u64`: integers keep the low bits, bool is "not zero".
+    /// Converts from `u64`, like [`from_i64`](Self::from_i64).
     #[inline(always)]
     fn from_u64(value: u64) -> Self {
         Self::from_i64(value as i64)
     }
-    /// [`to_f32`](Self::to_f32) of a slice, up to the shorter length.
+    /// Converts a slice with [`to_f32`](Self::to_f32), up to the shorter length.
     #[inline(always)]
     fn all_to_f32(values: &[Self], out: &mut [f32]) {
         for (out, value) in out.iter_mut().zip(values) {
             *out = value.to_f32();
         }
     }
-    /// [`from_f32`](Self::from_f32) of a slice, up to the shorter length.
+    /// Converts a slice with [`from_f32`](Self::from_f32), up to the shorter length.
     #[inline(always)]
     fn all_from_f32(values: &[f32], out: &mut [Self]) {
         for (out, value) in out.iter_mut().zip(values) {
@@ -47,22 +47,22 @@ pub(crate) trait Number: Element {
     }
 }
 
-/// Floating-point to integer conversion, truncating the fraction.
+/// Conversion from floating point to integers, truncating the fraction.
 ///
-/// Out-of-range values follow PyTorch on x86. There, the processor converts to 32 or 64 bits and
-/// returns the smallest integer for NaN and values that do not fit. Shorter integers are the low
-/// bits of 32; `uint32`, and `uint8` converted from `float64`, are the low bits of 64. `uint64`
-/// also represents every value in its range, and is 0 outside it.
+/// Values out of range are converted as in PyTorch on x86. There, the processor converts to 32 or
+/// 64 bits, and returns the smallest integer for NaN and for values that do not fit. Shorter
+/// integers are the low bits of 32. `uint32`, and `uint8` converted from `float64`, are the low
+/// bits of 64. `uint64` represents every value in its range, and is 0 outside it.
 ///
-/// For a `uint32` converted from NaN, a value below -2^31 or above 2^32, PyTorch's result depends
-/// on whether the element is in the vectorized part or in the tail of a row. The tail, and every
-/// conversion from `float16`, yields the low bits of 64; here all do.
+/// For `uint32`, PyTorch's result for NaN, for values below -2^31 and above 2^32 depends on whether
+/// the element is in the vectorized part or in the tail of a row. The tail, and every conversion
+/// from `float16`, yields the low bits of 64; here all elements do.
 mod whole {
     macro_rules! whole {
         ($name:ident: $f:ty, $wide:ty) => {
             #[inline(always)]
             pub(super) fn $name(value: $f) -> $wide {
-                // Both bounds are powers of two, so they are exact.
+                // The bounds are powers of two, so they are exact in floating point.
                 const END: $f = -(<$wide>::MIN as $f);
                 if (-END..END).contains(&value) { value as $wide } else { <$wide>::MIN }
             }
@@ -156,15 +156,16 @@ macro_rules! narrow_floats {
             fn from_f32(value: f32) -> Self { <$t>::from_f32(value) }
             #[inline(always)]
             fn from_f64(value: f64) -> Self {
-                // Converts through `f32`, as PyTorch does; `half`'s own conversion ignores some of
-                // the bits.
+                // Converts through `f32`, as PyTorch does; the conversion of the `half` crate
+                // ignores some bits.
                 <$t>::from_f32(value as f32)
             }
             #[inline(always)]
             fn from_i64(value: i64) -> Self { <$t>::from_f32(value as f32) }
             #[inline(always)]
             fn from_u64(value: u64) -> Self { <$t>::from_f32(value as f32) }
-            // For slices, `half` uses conversion instructions of the processor where available.
+            // For slices, the `half` crate uses the processor's conversion instructions where
+            // available.
             fn all_to_f32(values: &[Self], out: &mut [f32]) {
                 let len = values.len().min(out.len());
                 values[..len].convert_to_f32_slice(&mut out[..len]);
@@ -213,14 +214,14 @@ pub(crate) trait Compute: Number + Default + PartialOrd {
     fn to<T: Number>(self) -> T;
     /// Converts from a scalar argument.
     fn of_scalar(scalar: Scalar) -> Self;
-    /// [`of`](Self::of) a slice, up to the shorter length.
+    /// Converts a slice with [`of`](Self::of), up to the shorter length.
     #[inline(always)]
     fn all_of<T: Number>(values: &[T], out: &mut [Self]) {
         for (out, value) in out.iter_mut().zip(values) {
             *out = Self::of(*value);
         }
     }
-    /// [`to`](Self::to) a slice, up to the shorter length.
+    /// Converts a slice with [`to`](Self::to), up to the shorter length.
     #[inline(always)]
     fn all_to<T: Number>(values: &[Self], out: &mut [T]) {
         for (out, value) in out.iter_mut().zip(values) {
@@ -237,7 +238,7 @@ pub(crate) trait Compute: Number + Default + PartialOrd {
     fn is_nan(self) -> bool {
         self.partial_cmp(&self).is_none()
     }
-    /// 1 or 0.
+    /// Returns 1 for true, 0 for false.
     #[inline(always)]
     fn of_bool(value: bool) -> Self {
         Self::from_i64(i64::from(value))
@@ -294,7 +295,7 @@ impl Compute for i64 {
     }
 }
 
-/// For operators that order values: `i64` does not order `uint64` values correctly.
+/// Only for operators that order values: as `i64`, large `uint64` values would be negative.
 impl Compute for u64 {
     #[inline(always)]
     fn of<T: Number>(value: T) -> u64 {
@@ -321,8 +322,9 @@ pub(crate) enum ComputeType {
 }
 
 impl ComputeType {
-    /// Returns `None` for element types without arithmetic (quantized, bits, complex, 8-bit
-    /// floats), and for those that no kernel of this image [computes in](crate::types).
+    /// Returns the compute type of an element type. `None` for types without arithmetic (quantized,
+    /// bits, complex, 8-bit floats), and for types that this firmware image does not [compute
+    /// in](crate::types).
     #[inline(always)]
     pub(crate) fn of(scalar_type: ScalarType) -> Option<Self> {
         match Self::of_any(scalar_type)? {
@@ -344,91 +346,38 @@ impl ComputeType {
     }
 }
 
-/// Runs `$body` with `$T` bound to the Rust type of an element type, or `$otherwise` for types
-/// without arithmetic.
+/// Runs `$body` with `$T` bound to the Rust type of an element type: `with_number!(scalar_type, |T|
+/// body, else otherwise)`. Types without arithmetic, and with `float` in front all that are not
+/// floating point, run `$otherwise`.
 macro_rules! with_number {
-    ($scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
+    (float $scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
+        $crate::number::with_number!(
+            [Half half::f16, BFloat16 half::bf16, Float f32, Double f64,],
+            $scalar_type, |$T| $body, else $otherwise
+        )
+    };
+    ([$($variant:ident $type:ty,)*],
+        $scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
         match $scalar_type {
-            torchlet_core::ScalarType::Byte
-                if $crate::types::has(torchlet_core::ScalarType::Byte) =>
+            $(torchlet_core::ScalarType::$variant
+                if $crate::types::has(torchlet_core::ScalarType::$variant) =>
             {
-                type $T = u8;
+                type $T = $type;
                 $body
-            }
-            torchlet_core::ScalarType::Char
-                if $crate::types::has(torchlet_core::ScalarType::Char) =>
-            {
-                type $T = i8;
-                $body
-            }
-            torchlet_core::ScalarType::Short
-                if $crate::types::has(torchlet_core::ScalarType::Short) =>
-            {
-                type $T = i16;
-                $body
-            }
-            torchlet_core::ScalarType::Int
-                if $crate::types::has(torchlet_core::ScalarType::Int) =>
-            {
-                type $T = i32;
-                $body
-            }
-            torchlet_core::ScalarType::Long
-                if $crate::types::has(torchlet_core::ScalarType::Long) =>
-            {
-                type $T = i64;
-                $body
-            }
-            torchlet_core::ScalarType::Half
-                if $crate::types::has(torchlet_core::ScalarType::Half) =>
-            {
-                type $T = half::f16;
-                $body
-            }
-            torchlet_core::ScalarType::Float
-                if $crate::types::has(torchlet_core::ScalarType::Float) =>
-            {
-                type $T = f32;
-                $body
-            }
-            torchlet_core::ScalarType::Double
-                if $crate::types::has(torchlet_core::ScalarType::Double) =>
-            {
-                type $T = f64;
-                $body
-            }
-            torchlet_core::ScalarType::Bool
-                if $crate::types::has(torchlet_core::ScalarType::Bool) =>
-            {
-                type $T = torchlet_core::Bool;
-                $body
-            }
-            torchlet_core::ScalarType::BFloat16
-                if $crate::types::has(torchlet_core::ScalarType::BFloat16) =>
-            {
-                type $T = half::bf16;
-                $body
-            }
-            torchlet_core::ScalarType::UInt16
-                if $crate::types::has(torchlet_core::ScalarType::UInt16) =>
-            {
-                type $T = u16;
-                $body
-            }
-            torchlet_core::ScalarType::UInt32
-                if $crate::types::has(torchlet_core::ScalarType::UInt32) =>
-            {
-                type $T = u32;
-                $body
-            }
-            torchlet_core::ScalarType::UInt64
-                if $crate::types::has(torchlet_core::ScalarType::UInt64) =>
-            {
-                type $T = u64;
-                $body
-            }
+            })*
             _ => $otherwise,
         }
+    };
+    ($scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
+        $crate::number::with_number!(
+            [
+                Byte u8, Char i8, Short i16, Int i32, Long i64,
+                Half half::f16, Float f32, Double f64,
+                Bool torchlet_core::Bool, BFloat16 half::bf16,
+                UInt16 u16, UInt32 u32, UInt64 u64,
+            ],
+            $scalar_type, |$T| $body, else $otherwise
+        )
     };
 }
 pub(crate) use with_number;
@@ -487,7 +436,7 @@ pub(crate) fn round_through<C: Compute>(scalar_type: ScalarType, values: &mut [C
     }, else ());
 }
 
-/// [`round_through`] for one value.
+/// Like [`round_through`], for one value.
 pub(crate) fn rounded(scalar_type: ScalarType, value: f64) -> f64 {
     let mut values = [value];
     round_through(scalar_type, &mut values);

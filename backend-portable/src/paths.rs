@@ -1,10 +1,10 @@
-//! Algorithm variants ("paths") among which kernels choose by shapes and arguments: all of them,
-//! or, with the feature `selected-dtypes`, only those that the programs of a firmware image use.
+//! Algorithm variants ("paths") that kernels choose by shapes and arguments. With the feature
+//! `selected-dtypes`, a firmware image only contains the paths that its programs use.
 //!
-//! A kernel's prepare function [requests](take) a path before it selects it. On hosts, requests are
-//! recorded for `torchlet-build`, which prepares the programs of an image as the image itself will.
-//! In the image, requesting a path that no program used is an error. Code guarded by [`has`] is
-//! left out for such a path, as for the [types](crate::types).
+//! The prepare function of a kernel [requests](take) a path before it selects it. On hosts,
+//! requests are recorded for `torchlet-build`, which prepares the programs of an image as the image
+//! will. In the image, requesting a path that no program uses is an error. Code guarded by [`has`]
+//! is removed if the path is not used, like the code of unused [types](crate::types).
 
 use torchlet_core::KernelError;
 

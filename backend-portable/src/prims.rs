@@ -1,4 +1,4 @@
-//! Operators on scalars and shapes, which programs with dynamic shapes or loops run between tensor
+//! Operators on scalars and shapes. Programs with dynamic shapes or loops run them between tensor
 //! operators.
 //!
 //! Scalars are Python's integers, floats and bools, with Python's rounding. (ExecuTorch's runtime
@@ -16,7 +16,7 @@ use torchlet_core::layout::Sizes;
 use torchlet_core::rules::normalize_dim;
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, Scalar};
 
-/// `(Scalar a) -> Scalar`
+/// A kernel `(Scalar a) -> Scalar`.
 macro_rules! of_one {
     ($name:literal, $function:expr) => {
         Kernel::new($name, &[Number, OutScalar], |_| {
@@ -29,7 +29,7 @@ macro_rules! of_one {
     };
 }
 
-/// `(Scalar a, Scalar b) -> Scalar`
+/// A kernel `(Scalar a, Scalar b) -> Scalar`.
 macro_rules! of_two {
     ($name:literal, $function:expr) => {
         Kernel::new($name, &[Number, Number, OutScalar], |_| {
@@ -98,9 +98,9 @@ kernels! {
     CEIL = of_one!("executorch_prim::ceil.Scalar", |a| rounded(a, Real::ceil));
     /// `executorch_prim::round.Scalar(a)`: rounds to the nearest integer, ties to even.
     ROUND = of_one!("executorch_prim::round.Scalar", |a| rounded(a, Real::round_even));
-    /// `executorch_prim::trunc.Scalar(a)`: the integer part.
+    /// `executorch_prim::trunc.Scalar(a)`: rounds towards zero.
     TRUNC = of_one!("executorch_prim::trunc.Scalar", |a| rounded(a, Real::trunc));
-    /// `executorch_prim::sym_int.Scalar(a)`: the integer part.
+    /// `executorch_prim::sym_int.Scalar(a)`: rounds towards zero.
     SYM_INT = renamed(TRUNC, "executorch_prim::sym_int.Scalar");
     /// `executorch_prim::sym_float.Scalar(a)`: converts to float.
     SYM_FLOAT = of_one!("executorch_prim::sym_float.Scalar", |a| Some(Scalar::Double(a.to_f64())));
@@ -195,7 +195,7 @@ fn check(holds: bool) -> Result<(), KernelError> {
     if holds { Ok(()) } else { Err(KernelError::argument(0, what)) }
 }
 
-/// Applies `integers` to integers and bools, `floats` if either operand is a float.
+/// Applies `floats` if either operand is a float, otherwise `integers`.
 fn arithmetic(
     a: Scalar,
     b: Scalar,

@@ -87,7 +87,8 @@ macro_rules! real {
             fn copysign(self, sign: Self) -> Self { <$t>::copysign(self, sign) }
             #[inline(always)]
             fn round_even(self) -> Self {
-                // Values of this magnitude have no fraction, so adding it rounds the fraction away.
+                // Values of at least this magnitude are integers, so adding it to a value rounds
+                // the fraction away.
                 const WHOLE: $t = 1.0 / <$t>::EPSILON;
                 let whole = WHOLE.copysign(self);
                 let rounded = ((self + whole) - whole).copysign(self);

@@ -5,12 +5,7 @@
 
 use core::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2};
 
-/// The natural logarithm of the absolute value of the gamma function.
-pub(crate) fn log_gamma(x: f64) -> f64 {
-    libm::lgamma(x)
-}
-
-/// Arguments from which asymptotic series in `1 / x` reach `f64` precision.
+/// Minimum argument for which asymptotic series in `1 / x` reach `f64` precision.
 const ASYMPTOTIC_FROM: f64 = 10.0;
 
 /// Bernoulli numbers of even index, starting at 2.
@@ -27,7 +22,7 @@ const BERNOULLI: [f64; 10] = [
     -174611.0 / 330.0,
 ];
 
-/// The derivative of [`log_gamma`] (5.11.2; 5.5.4 for negative arguments). As in PyTorch, infinite
+/// The derivative of `lgamma` (5.11.2; 5.5.4 for negative arguments). As in PyTorch, infinite
 /// at zero, with the opposite sign, and NaN at negative integers.
 pub(crate) fn digamma(x: f64) -> f64 {
     if x == 0.0 {
@@ -72,8 +67,8 @@ pub(crate) fn zeta(s: f64, q: f64) -> f64 {
         if s != libm::floor(s) {
             return f64::NAN;
         }
-        // The terms with a negative base are, up to the sign, a difference of two zeta values, so
-        // they need not be added one by one.
+        // The terms with a negative base are, except for the sign, a difference of two zeta values,
+        // so they need not be added one by one.
         let terms = libm::ceil(-q);
         let (first, behind) = (q + terms, -q + 1.0);
         let least = -(first - 1.0);
@@ -124,7 +119,7 @@ pub(crate) fn polygamma(n: u32, x: f64) -> f64 {
     sign * factorial * zeta(order + 1.0, x)
 }
 
-/// `e^(x²) * erfc(x)` (7.12.1 where that is precise).
+/// `e^(x²) * erfc(x)`, by 7.12.1 where that is precise.
 pub(crate) fn scaled_erfc(x: f64) -> f64 {
     if x.is_nan() || x < 12.0 {
         return libm::exp(x * x) * libm::erfc(x);
@@ -326,19 +321,8 @@ pub(crate) fn spherical_bessel_j0(x: f64) -> f64 {
     }
 }
 
-/// `x * 2^exponent`, without overflow or underflow of intermediate powers.
-pub(crate) fn scaled(x: f64, exponent: f64) -> f64 {
-    // Beyond these bounds, results are zero or infinite.
-    let whole = exponent.clamp(-3000.0, 3000.0);
-    if exponent == libm::trunc(exponent) {
-        libm::ldexp(x, whole as i32)
-    } else {
-        x * libm::exp2(exponent)
-    }
-}
-
-/// Argument from which the uniform expansion is accurate enough, and sums would need too many
-/// terms.
+/// Minimum argument for the uniform expansion. It is accurate enough from there on, and sums would
+/// need too many terms.
 const UNIFORM_FROM: f64 = 1e5;
 /// Maximum number of terms of a sum: arguments below [`UNIFORM_FROM`] need a few thousand.
 const MAX_TERMS: u32 = 10_000;
@@ -404,7 +388,7 @@ pub(crate) fn incomplete_gamma(a: f64, x: f64) -> [f64; 2] {
 /// `x^a e^-x / gamma(a + 1)`
 fn gamma_front(a: f64, x: f64) -> f64 {
     if a < ASYMPTOTIC_FROM {
-        return libm::exp(a * libm::log(x) - x - log_gamma(a + 1.0));
+        return libm::exp(a * libm::log(x) - x - libm::lgamma(a + 1.0));
     }
     // The remainder of Stirling's series (5.11.1) after cancelling the logarithms, which are large
     // and nearly equal.

@@ -1,12 +1,12 @@
 //! The element types that kernels support: all of them, or, with the feature `selected-dtypes`,
-//! those of a firmware image.
+//! those that the programs of a firmware image use.
 //!
-//! Kernels dispatch on tensor dtypes at run time, so each contains loops for `f32`, `f64` and `i64`
-//! and conversions from and to thirteen types. An image whose programs use two of them does not
-//! need the others. For such an image, the code that `torchlet-build` generates defines a symbol
-//! with the set of used types, and every dtype dispatch checks it first. The symbol is a constant,
-//! so the optimiser, which sees the whole image (`lto = "fat"`), removes the code of unused types.
-//! Without LTO the results are the same, and an unused type is an error at run time.
+//! Kernels dispatch on tensor dtypes at run time. Each kernel thus contains loops for `f32`, `f64`
+//! and `i64`, and conversions from and to thirteen types. An image whose programs use two dtypes
+//! does not need the rest. For such an image, the code that `torchlet-build` generates defines a
+//! symbol with the set of used types, and every dtype dispatch checks it first. The symbol is a
+//! constant, so the optimiser, which sees the whole image (`lto = "fat"`), removes the code of
+//! unused types. Without LTO the results are the same, and an unused type is an error at run time.
 
 use crate::elementwise::complex;
 use crate::number::{Compute, ComputeType};
@@ -186,8 +186,8 @@ pub(crate) fn computes<C: Compute>() -> bool {
     chosen().computes(C::SCALAR_TYPE)
 }
 
-/// Fails unless kernels support the compute type `C`. If they do not, the optimiser removes the
-/// rest of a function of `C`.
+/// Fails unless kernels support the compute type `C`. Otherwise the optimiser removes the rest of
+/// the calling function, an instance for `C`.
 #[inline(always)]
 pub(crate) fn expect<C: Compute>() -> Result<(), KernelError> {
     if computes::<C>() {

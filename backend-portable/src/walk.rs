@@ -1,9 +1,9 @@
-//! Joint iteration over the elements of tensors of different layouts.
+//! Joint iteration over the elements of tensors with different layouts.
 //!
 //! An output is dense: position `i` of its memory is its `i`-th element in memory order. A [`Walk`]
-//! visits the output in that order and yields, for runs over the innermost dim, the positions of
+//! visits the output in that order. For each run over the innermost dim, it yields the positions of
 //! the corresponding elements of each input. Dims that are contiguous with each other in all
-//! tensors are merged, so that most walks are a single run.
+//! tensors are merged, so most walks consist of a single run.
 
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::{KernelError, TensorInfo};
@@ -14,14 +14,14 @@ pub(crate) struct Walk<const N: usize> {
     rank: usize,
     /// Sizes from outermost to innermost in the output's memory order.
     sizes: [usize; MAX_RANK],
-    /// Strides of each input, in elements, in the same order.
+    /// Strides of each input for each dim, in elements, in the same order.
     strides: [[isize; N]; MAX_RANK],
     /// Start position of each input.
     base: [isize; N],
     numel: usize,
 }
 
-/// Strides of one input for every dim of the output, and the position of its first element.
+/// Strides of one input over the dims of the output, and the position of its first element.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Steps {
     /// Indexed by the output's dims, not by memory order.
@@ -87,7 +87,8 @@ impl<const N: usize> Walk<N> {
         walk
     }
 
-    /// Appends an inner dim, merged with its outer neighbour if the strides of all inputs permit.
+    /// Appends an inner dim. It is merged with its outer neighbour if the strides of all inputs
+    /// permit.
     fn push(&mut self, size: usize, steps: [isize; N]) {
         if let Some(last) = self.rank.checked_sub(1)
             && let (Some(outer_size), Some(outer)) =
@@ -124,7 +125,7 @@ impl<const N: usize> Walk<N> {
         (sizes, self.strides.get(..self.rank).unwrap_or(&[]), self.base)
     }
 
-    /// Whether every input starts at position 0 and advances `step` elements per position.
+    /// Whether every input starts at position 0 and has stride `step` in the order of the output.
     pub(crate) fn is_plain(&self, step: isize) -> bool {
         let steps = self.inner_steps().iter().all(|own| *own == step);
         self.base.iter().all(|base| *base == 0) && (self.rank == 0 || self.rank == 1 && steps)

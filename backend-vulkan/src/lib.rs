@@ -14,6 +14,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(rustdoc::private_intra_doc_links)]
 
+mod api;
 mod compile;
 mod device;
 mod error;
@@ -31,17 +32,18 @@ mod tuning;
 mod upload;
 mod weights;
 
+pub use api::DEVICE_API;
 pub use device::{
     DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceInfo, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE,
     PIPELINE_CACHE_VARIABLE, PREFETCH_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE,
-    Upload, devices, user_cache_folder,
+    Upload, devices,
 };
 pub use target::VulkanTarget;
+pub use torchlet_cache::user_cache_folder;
 pub use torchlet_gpu::device::{
     CooperativeMatrix, Cores, DeviceFeature, DeviceFeatures, DeviceKind, DeviceLimits,
     MatrixElement,
 };
-pub use torchlet_gpu::{GraphSummary, OperatorSummary, summarize};
 
 use compile::compile;
 use device::{Context, Options};
@@ -65,7 +67,7 @@ use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
 
 /// The backend id that programs use for this backend.
-pub const BACKEND_NAME: &str = "VulkanBackend";
+pub const BACKEND_NAME: &str = front::vulkan::BACKEND;
 
 /// The backend for programs lowered with `VulkanPartitioner`. All its delegates share one device
 /// context.

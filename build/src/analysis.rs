@@ -110,6 +110,9 @@ impl fmt::Display for Missing {
             write!(f, "no kernel for {}", self.operators.join(", "))?;
             write!(f, "; export without these operators, or add kernels for them ")?;
             write!(f, "(Program::kernel in a build script)")?;
+            if let Some(feature) = torchlet_portable::OMITTED_FEATURE {
+                write!(f, "; some need the feature `{feature}` of torchlet-build and torchlet")?;
+            }
         }
         if !self.backends.is_empty() {
             let separator = if self.operators.is_empty() { "" } else { ". " };

@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::pointer;
-use crate::status::{run, torchlet_error_message, torchlet_status, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::values::{torchlet_string, torchlet_value};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -69,18 +69,13 @@ pub unsafe extern "C" fn torchlet_bundle_open(
     program_size: *mut usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let opened = BundledProgram::from_bytes(pointer::bytes(data, size, "data")?)?;
-            let inner = opened.program()?;
-            pointer::put(program, inner.as_ptr().cast(), "program")?;
-            pointer::put(program_size, inner.len(), "program_size")?;
-            handle::open(bundle, opened)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let opened = BundledProgram::from_bytes(pointer::bytes(data, size, "data")?)?;
+        let inner = opened.program()?;
+        pointer::put(program, inner.as_ptr().cast(), "program")?;
+        pointer::put(program_size, inner.len(), "program_size")?;
+        handle::open(bundle, opened)
+    })
 }
 
 /// Number of test suites, one for each tested method; 0 if the file is malformed.
@@ -106,18 +101,12 @@ pub unsafe extern "C" fn torchlet_bundle_suite(
     case_count: *mut usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let suite = self::suite(unsafe { handle::get(bundle)? }, suite)?;
+    body!(error, {
+        let suite = self::suite(handle::get(bundle)?, suite)?;
         let (name, cases) = (suite.method_name()?, suite.cases()?.count());
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            pointer::put(method, torchlet_string::of(name), "method")?;
-            pointer::put(case_count, cases, "case_count")
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(method, torchlet_string::of(name), "method")?;
+        pointer::put(case_count, cases, "case_count")
+    })
 }
 
 /// Number of inputs and expected outputs of a case.
@@ -133,18 +122,12 @@ pub unsafe extern "C" fn torchlet_bundle_case(
     output_count: *mut usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let case = self::case(unsafe { handle::get(bundle)? }, suite, case)?;
+    body!(error, {
+        let case = self::case(handle::get(bundle)?, suite, case)?;
         let (inputs, outputs) = (case.inputs()?.count(), case.expected_outputs()?.count());
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            pointer::put(input_count, inputs, "input_count")?;
-            pointer::put(output_count, outputs, "output_count")
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(input_count, inputs, "input_count")?;
+        pointer::put(output_count, outputs, "output_count")
+    })
 }
 
 /// Writes a value of a case by index.
@@ -175,15 +158,10 @@ pub unsafe extern "C" fn torchlet_bundle_input(
     result: *mut torchlet_value,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let case = self::case(handle::get(bundle)?, suite, case)?;
-            give(case.inputs()?, ("input", index), case.inputs()?.count(), result)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let case = self::case(handle::get(bundle)?, suite, case)?;
+        give(case.inputs()?, ("input", index), case.inputs()?.count(), result)
+    })
 }
 
 /// An expected output of a case. Its data belongs to the bundle.
@@ -199,14 +177,9 @@ pub unsafe extern "C" fn torchlet_bundle_output(
     result: *mut torchlet_value,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let case = self::case(handle::get(bundle)?, suite, case)?;
-            let (values, count) = (case.expected_outputs()?, case.expected_outputs()?.count());
-            give(values, ("output", index), count, result)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let case = self::case(handle::get(bundle)?, suite, case)?;
+        let (values, count) = (case.expected_outputs()?, case.expected_outputs()?.count());
+        give(values, ("output", index), count, result)
+    })
 }

@@ -4,7 +4,7 @@ use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::loader::torchlet_loader;
 use crate::pointer;
-use crate::status::{run, torchlet_error_message, torchlet_status};
+use crate::status::{body, torchlet_error_message, torchlet_status};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use torchlet_core::DataMap;
@@ -46,12 +46,7 @@ pub unsafe extern "C" fn torchlet_data_init(
     data: *mut torchlet_data,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe { handle::open(data, Inner(heapless::Vec::new())) }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, { handle::open(data, Inner(heapless::Vec::new())) })
 }
 
 /// Adds a `.ptd` file in memory.
@@ -66,15 +61,10 @@ pub unsafe extern "C" fn torchlet_data_add(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let inner = handle::get_mut(data)?;
-            inner.push(DataMap::from_bytes(pointer::bytes(bytes, size, "bytes")?)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let inner = handle::get_mut(data)?;
+        inner.push(DataMap::from_bytes(pointer::bytes(bytes, size, "bytes")?)?)
+    })
 }
 
 /// Adds a `.ptd` file in storage. The buffer holds the file's directory, and can be null if the
@@ -91,19 +81,14 @@ pub unsafe extern "C" fn torchlet_data_add_loader(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let inner = handle::get_mut(data)?;
-            let loader: &'static torchlet_loader = pointer::get(loader, "loader")?;
-            loader.check()?;
-            let buffer = match buffer.is_null() {
-                true => None,
-                false => Some(pointer::zeroed(buffer, size, "buffer")?),
-            };
-            inner.push(DataMap::load(loader, buffer)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let inner = handle::get_mut(data)?;
+        let loader: &'static torchlet_loader = pointer::get(loader, "loader")?;
+        loader.check()?;
+        let buffer = match buffer.is_null() {
+            true => None,
+            false => Some(pointer::zeroed(buffer, size, "buffer")?),
+        };
+        inner.push(DataMap::load(loader, buffer)?)
+    })
 }

@@ -6,7 +6,6 @@
 pub mod list;
 
 use torchlet_core::Kernel;
-use torchlet_portable::KERNELS;
 
 /// A kernel of torchlet, for `torchlet_registry_add_kernels`. Programs only take its address.
 #[repr(transparent)]
@@ -18,48 +17,16 @@ impl torchlet_kernel {
     }
 }
 
-/// Finds a kernel by name at compile time: the variant for all types, if the name has several. A
-/// missing kernel is a compile error.
-const fn find(name: &str) -> torchlet_kernel {
-    let mut index = 0;
-    while index < KERNELS.len() {
-        #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-        let kernel = KERNELS[index];
-        if equal(kernel.name, name) && kernel.key.is_none() {
-            return torchlet_kernel(kernel);
-        }
-        index += 1;
-    }
-    #[allow(clippy::panic, reason = "evaluated by the compiler")]
-    {
-        panic!("no such kernel: run `cargo xtask capi --overwrite`")
-    }
-}
-
-const fn equal(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    if a.len() != b.len() {
-        return false;
-    }
-    let mut index = 0;
-    while index < a.len() {
-        #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-        if a[index] != b[index] {
-            return false;
-        }
-        index += 1;
-    }
-    true
-}
-
 /// Defines the symbols.
 macro_rules! symbols {
-    ($($symbol:ident = $name:literal;)*) => {
+    ($($(#[$condition:meta])* $symbol:ident = $name:literal;)*) => {
         $(
+            $(#[$condition])*
             #[doc = concat!("`", $name, "`.")]
             #[allow(non_upper_case_globals, reason = "named after its C symbol")]
             #[unsafe(no_mangle)]
-            pub static $symbol: $crate::kernels::torchlet_kernel = $crate::kernels::find($name);
+            pub static $symbol: $crate::kernels::torchlet_kernel =
+                $crate::kernels::torchlet_kernel(torchlet_portable::kernel($name));
         )*
     };
 }
@@ -69,6 +36,7 @@ use symbols;
 mod tests {
     use std::collections::BTreeMap;
     use std::string::String;
+    use std::vec::Vec;
     use std::{env, format, fs, path::Path};
 
     /// The symbol of an operator.
@@ -79,6 +47,7 @@ mod tests {
         format!("torchlet_kernel_{words}")
     }
 
+    #[cfg(feature = "linalg-special")]
     #[test]
     fn every_kernel_has_a_symbol() {
         let mut symbols = BTreeMap::new();
@@ -96,7 +65,18 @@ mod tests {
              #ifndef TORCHLET_KERNELS_H\n#define TORCHLET_KERNELS_H\n\n#include \"torchlet.h\"\n\n\
              #ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
         );
-        for (symbol, name) in &symbols {
+        let optional: Vec<&str> =
+            torchlet_portable::LINALG_SPECIAL.iter().copied().flatten().map(|it| it.name).collect();
+        let (optional, base): (Vec<_>, Vec<_>) =
+            symbols.iter().partition(|(_, name)| optional.contains(name));
+        for (symbol, name) in base {
+            list += &format!("    {symbol} = \"{name}\";\n");
+            header += &format!("extern const torchlet_kernel {symbol};\n");
+        }
+        header += "\n/* Kernels of torch.linalg and torch.special, in libraries with the feature \
+                   `linalg-special` or `std`. */\n";
+        for (symbol, name) in optional {
+            list += "    #[cfg(feature = \"linalg-special\")]\n";
             list += &format!("    {symbol} = \"{name}\";\n");
             header += &format!("extern const torchlet_kernel {symbol};\n");
         }

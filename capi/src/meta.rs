@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::pointer;
-use crate::status::{run, torchlet_error_message, torchlet_status, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::tensor::torchlet_tensor_info;
 use crate::values::{TORCHLET_KIND_TENSOR, torchlet_string, torchlet_value, torchlet_value_data};
 use core::mem::MaybeUninit;
@@ -104,16 +104,12 @@ pub unsafe extern "C" fn torchlet_method_meta_input(
     result: *mut torchlet_value_meta,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let meta = unsafe { handle::get(meta)? };
+    body!(error, {
+        let meta = handle::get(meta)?;
         let count = meta.input_count();
         let found = meta.input(index)?.ok_or(Fault::Index { what: "input", index, count })?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(result, torchlet_value_meta::of(&found), "result") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(result, torchlet_value_meta::of(&found), "result")
+    })
 }
 
 /// Metadata of an output.
@@ -127,16 +123,12 @@ pub unsafe extern "C" fn torchlet_method_meta_output(
     result: *mut torchlet_value_meta,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let meta = unsafe { handle::get(meta)? };
+    body!(error, {
+        let meta = handle::get(meta)?;
         let count = meta.output_count();
         let found = meta.output(index)?.ok_or(Fault::Index { what: "output", index, count })?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(result, torchlet_value_meta::of(&found), "result") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(result, torchlet_value_meta::of(&found), "result")
+    })
 }
 
 /// Number of planned buffers that the method requires.
@@ -162,17 +154,13 @@ pub unsafe extern "C" fn torchlet_method_meta_planned_size(
     size: *mut usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let meta = unsafe { handle::get(meta)? };
+    body!(error, {
+        let meta = handle::get(meta)?;
         let count = meta.planned_buffer_count();
         if index >= count {
             return Err(Fault::Index { what: "planned buffer", index, count });
         }
         let bytes = meta.planned_buffer_size(index)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(size, bytes, "size") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(size, bytes, "size")
+    })
 }

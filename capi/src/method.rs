@@ -7,7 +7,7 @@ use crate::options::{self, torchlet_options};
 use crate::pointer;
 use crate::program::torchlet_program;
 use crate::registry::torchlet_registry;
-use crate::status::{run, torchlet_error_message, torchlet_status, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
 use torchlet_core::{Attached, InitError, Method, MethodMemory, MethodMeta, Prepared, Progress};
@@ -160,16 +160,11 @@ pub unsafe extern "C" fn torchlet_method_meta_table_size(
     size: *mut usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let limits = options::to_core(options)?.limits;
-            let bytes = handle::get(meta)?.table_bytes(&limits)?;
-            pointer::put(size, bytes, "size")
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let limits = options::to_core(options)?.limits;
+        let bytes = handle::get(meta)?.table_bytes(&limits)?;
+        pointer::put(size, bytes, "size")
+    })
 }
 
 /// Prepares a method: decodes it into tables, resolves and checks everything, and determines its
@@ -189,19 +184,14 @@ pub unsafe extern "C" fn torchlet_method_prepare(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let meta: &MethodMeta<'static> = handle::get(meta)?;
-            let registry = &handle::get(registry)?.registry;
-            let options = options::to_core(options)?;
-            let tables = pointer::memory(tables, size, "tables")?;
-            let prepared = meta.prepare(tables, registry, options)?;
-            handle::open(method, Inner::Prepared(prepared))
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let meta: &MethodMeta<'static> = handle::get(meta)?;
+        let registry = &handle::get(registry)?.registry;
+        let options = options::to_core(options)?;
+        let tables = pointer::memory(tables, size, "tables")?;
+        let prepared = meta.prepare(tables, registry, options)?;
+        handle::open(method, Inner::Prepared(prepared))
+    })
 }
 
 /// Exact memory requirements of a prepared method.
@@ -214,9 +204,8 @@ pub unsafe extern "C" fn torchlet_method_needs(
     needs: *mut torchlet_needs,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let Inner::Prepared(prepared) = (unsafe { handle::get(method)? }) else {
+    body!(error, {
+        let Inner::Prepared(prepared) = handle::get(method)? else {
             return Err(Fault::State(
                 "the memory needs are known only after prepare and before finish",
             ));
@@ -224,11 +213,8 @@ pub unsafe extern "C" fn torchlet_method_needs(
         let found = prepared.needs();
         let found =
             torchlet_needs { tables: found.tables, arena: found.arena, scratch: found.scratch };
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(needs, found, "needs") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(needs, found, "needs")
+    })
 }
 
 /// Loads a prepared method into its memory, so that it can be executed. On failure, the method can
@@ -243,24 +229,19 @@ pub unsafe extern "C" fn torchlet_method_finish(
     memory: *const torchlet_memory,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let memory = pointer::get(memory, "memory")?;
-            let mut method = handle::enter(method)?;
-            let inner = method.inner();
-            if !matches!(inner, Inner::Prepared(_)) {
-                return Err(Fault::State(UNPREPARED));
-            }
-            let Inner::Prepared(prepared) = core::mem::replace(inner, Inner::Failed) else {
-                return Err(Fault::State(UNPREPARED));
-            };
-            *inner = Inner::Loaded(with_memory(memory, |memory| prepared.finish(memory))?);
-            Ok(())
+    body!(error, {
+        let memory = pointer::get(memory, "memory")?;
+        let mut method = handle::enter(method)?;
+        let inner = method.inner();
+        if !matches!(inner, Inner::Prepared(_)) {
+            return Err(Fault::State(UNPREPARED));
         }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        let Inner::Prepared(prepared) = core::mem::replace(inner, Inner::Failed) else {
+            return Err(Fault::State(UNPREPARED));
+        };
+        *inner = Inner::Loaded(with_memory(memory, |memory| prepared.finish(memory))?);
+        Ok(())
+    })
 }
 
 /// Loads a method in one step: prepares it at the start of the arena, and finishes it with the
@@ -279,23 +260,18 @@ pub unsafe extern "C" fn torchlet_method_load(
     memory: *const torchlet_memory,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let program = handle::get(program)?;
-            let name = pointer::text(name, "name")?;
-            let registry = &handle::get(registry)?.registry;
-            let options = options::to_core(options)?;
-            let memory = pointer::get(memory, "memory")?;
-            // Reports a missing method or malformed file before errors of loading.
-            program.method_meta(name)?;
-            let loaded =
-                with_memory(memory, |memory| program.load_method(name, registry, memory, options))?;
-            handle::open(method, Inner::Loaded(loaded))
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let program = handle::get(program)?;
+        let name = pointer::text(name, "name")?;
+        let registry = &handle::get(registry)?.registry;
+        let options = options::to_core(options)?;
+        let memory = pointer::get(memory, "memory")?;
+        // Reports a missing method or malformed file before errors of loading.
+        program.method_meta(name)?;
+        let loaded =
+            with_memory(memory, |memory| program.load_method(name, registry, memory, options))?;
+        handle::open(method, Inner::Loaded(loaded))
+    })
 }
 
 /// Closes a method: delegates free their resources, and the memory belongs to the caller again.
@@ -322,8 +298,7 @@ pub unsafe extern "C" fn torchlet_method_execute(
     method: *mut torchlet_method,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, || with_method(method, |mut method| Ok(method.execute()?))) }
+    body!(error, with_method(method, |mut method| Ok(method.execute()?)))
 }
 
 /// Executes one instruction, for cooperative tasks: `TORCHLET_OK` if one was executed,
@@ -336,17 +311,12 @@ pub unsafe extern "C" fn torchlet_method_step(
     method: *mut torchlet_method,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            with_method(method, |mut method| match method.step()? {
-                Progress::Stepped => Ok(()),
-                Progress::Ended => Err(Fault::End),
-            })
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        with_method(method, |mut method| match method.step()? {
+            Progress::Stepped => Ok(()),
+            Progress::Ended => Err(Fault::End),
+        })
+    })
 }
 
 /// Resets the state of a method and of its delegates to the initial values.
@@ -358,6 +328,5 @@ pub unsafe extern "C" fn torchlet_method_reset(
     method: *mut torchlet_method,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, || with_method(method, |mut method| Ok(method.reset()?))) }
+    body!(error, with_method(method, |mut method| Ok(method.reset()?)))
 }

@@ -7,7 +7,7 @@ use crate::meta::torchlet_method_meta;
 use crate::pointer::{self, give};
 use crate::recorder::torchlet_recorder;
 use crate::registry::torchlet_registry;
-use crate::status::{run, torchlet_error_message, torchlet_status, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::values::{torchlet_string, torchlet_value};
 use core::ffi::{c_char, c_void};
 use core::ptr;
@@ -15,7 +15,7 @@ use std::boxed::Box;
 use std::string::String;
 use std::sync::Arc;
 use std::vec::Vec;
-use torchlet::{FileAccess, Method, Module, ModuleBuilder, RunOn, Tensor, Value};
+use torchlet::{DEVICE_NAMES, FileAccess, Method, Module, ModuleBuilder, RunOn, Tensor, Value};
 use torchlet_core::{
     Backend, DelegateBox, DelegateError, DelegateInfo, DeviceMemory, InitContext, InputError,
     MethodMeta, Rates, Scalar, ValueRef,
@@ -32,7 +32,9 @@ pub struct torchlet_module {
 /// Results of a method.
 pub struct torchlet_values(Vec<Value>);
 
-/// The processor that a program runs on.
+/// The processor that a program runs on: one of the constants `TORCHLET_RUN_ON_...`. Devices are
+/// numbered from 3, in the order in which torchlet lists them; the library needs the feature with
+/// the name of the device.
 pub type torchlet_run_on = u32;
 
 /// The processor with the shortest estimated time.
@@ -41,7 +43,7 @@ pub const TORCHLET_RUN_ON_AUTO: torchlet_run_on = 0;
 pub const TORCHLET_RUN_ON_AS_EXPORTED: torchlet_run_on = 1;
 /// The CPU.
 pub const TORCHLET_RUN_ON_CPU: torchlet_run_on = 2;
-/// A GPU through Vulkan, if the library was built with the feature `vulkan`.
+/// A GPU through Vulkan.
 pub const TORCHLET_RUN_ON_VULKAN: torchlet_run_on = 3;
 
 /// How files are loaded into memory. Mapped files must not be written or truncated while they are
@@ -117,6 +119,20 @@ impl Backend for Borrowed {
     }
 }
 
+/// Returns the name and the backend of a device.
+pub(crate) fn device(
+    number: torchlet_run_on,
+) -> Result<(&'static str, &'static (dyn Backend + Send + Sync)), Fault> {
+    let first = TORCHLET_RUN_ON_CPU + 1;
+    let index = number.checked_sub(first).and_then(|index| usize::try_from(index).ok());
+    let name = index.and_then(|index| DEVICE_NAMES.get(index));
+    let name = name.ok_or(Fault::Argument("run_on: expected one of TORCHLET_RUN_ON_..."))?;
+    let backend = torchlet::device_backend(name).ok_or(Fault::Argument(
+        "this library was built without that device; enable the feature with its name",
+    ))?;
+    Ok((name, backend))
+}
+
 /// Creates a builder from the options.
 ///
 /// # Safety
@@ -131,11 +147,7 @@ unsafe fn builder(options: *const torchlet_module_options) -> Result<ModuleBuild
         TORCHLET_RUN_ON_AUTO => RunOn::Auto,
         TORCHLET_RUN_ON_AS_EXPORTED => RunOn::AsExported,
         TORCHLET_RUN_ON_CPU => RunOn::Cpu,
-        TORCHLET_RUN_ON_VULKAN if cfg!(feature = "vulkan") => RunOn::Vulkan,
-        TORCHLET_RUN_ON_VULKAN => {
-            return Err(Fault::Argument("this library was built without the feature `vulkan`"));
-        }
-        _ => return Err(Fault::Argument("options->run_on: expected one of TORCHLET_RUN_ON_...")),
+        number => RunOn::Device(device(number)?.0),
     });
     if options.threads > 0 {
         builder = builder.threads(options.threads);
@@ -227,15 +239,10 @@ pub unsafe extern "C" fn torchlet_module_open(
     module: *mut *mut torchlet_module,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let path = pointer::text(path, "path")?;
-            give(module, opened(builder(options)?.load(path)?)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let path = pointer::text(path, "path")?;
+        give(module, opened(builder(options)?.load(path)?)?)
+    })
 }
 
 /// Opens a program in memory. The bytes are copied.
@@ -250,15 +257,10 @@ pub unsafe extern "C" fn torchlet_module_open_bytes(
     module: *mut *mut torchlet_module,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let bytes = pointer::bytes(data, size, "data")?;
-            give(module, opened(builder(options)?.from_bytes(bytes)?)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let bytes = pointer::bytes(data, size, "data")?;
+        give(module, opened(builder(options)?.from_bytes(bytes)?)?)
+    })
 }
 
 /// Creates a module for another thread over the same opened files, with no method loaded.
@@ -271,15 +273,10 @@ pub unsafe extern "C" fn torchlet_module_share(
     other: *mut *mut torchlet_module,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let module = module.as_ref().ok_or(Fault::Null("the module"))?;
-            give(other, opened(module.module.share())?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let module = module.as_ref().ok_or(Fault::Null("the module"))?;
+        give(other, opened(module.module.share())?)
+    })
 }
 
 /// Closes a module. Null is ignored.
@@ -359,19 +356,14 @@ pub unsafe extern "C" fn torchlet_module_method_meta(
     meta: *mut torchlet_method_meta,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
+    body!(error, {
         // SAFETY: guaranteed by the caller; the metadata borrows heap data of the module, which
         // does not move with it.
-        unsafe {
-            let module: &'static torchlet_module =
-                module.as_ref().ok_or(Fault::Null("the module"))?;
-            let found: MethodMeta<'static> =
-                module.module.method_meta(pointer::text(method, "method")?)?;
-            handle::open(meta, found)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        let module: &'static torchlet_module = module.as_ref().ok_or(Fault::Null("the module"))?;
+        let found: MethodMeta<'static> =
+            module.module.method_meta(pointer::text(method, "method")?)?;
+        handle::open(meta, found)
+    })
 }
 
 /// Loads a method, unless it is loaded. The first execution of a method also loads it.
@@ -384,12 +376,9 @@ pub unsafe extern "C" fn torchlet_module_load_method(
     method: *const c_char,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Ok(self::module(module)?.module.load_method(pointer::text(method, "method")?)?) }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        Ok(self::module(module)?.module.load_method(pointer::text(method, "method")?)?)
+    })
 }
 
 /// Whether a method is loaded.
@@ -434,12 +423,7 @@ pub unsafe extern "C" fn torchlet_module_reset(
     method: *const c_char,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Ok(self::module(module)?.module.reset(pointer::text(method, "method")?)?) }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, { Ok(self::module(module)?.module.reset(pointer::text(method, "method")?)?) })
 }
 
 /// Sets a default for an input of a method, used by all later executions that do not pass it; a
@@ -455,16 +439,11 @@ pub unsafe extern "C" fn torchlet_module_set_input(
     input: *const torchlet_value,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let input = owned(&pointer::get(input, "input")?.checked()?)?;
-            let method = pointer::text(method, "method")?;
-            Ok(self::module(module)?.module.set_input(method, index, input)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let input = owned(&pointer::get(input, "input")?.checked()?)?;
+        let method = pointer::text(method, "method")?;
+        Ok(self::module(module)?.module.set_input(method, index, input)?)
+    })
 }
 
 /// Copies a value.
@@ -493,19 +472,14 @@ pub unsafe extern "C" fn torchlet_module_execute(
     outputs: *mut *mut torchlet_values,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let method = pointer::text(method, "method")?;
-            let inputs = pointer::items(inputs, count, "inputs")?;
-            let inputs = inputs.iter().map(|input| input.checked());
-            let inputs: Vec<ValueRef<'_>> = inputs.collect::<Result<_, _>>()?;
-            let mut method = self::module(module)?.module.method(method)?;
-            give(outputs, Box::new(torchlet_values(execute(&mut method, &inputs)?)))
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let method = pointer::text(method, "method")?;
+        let inputs = pointer::items(inputs, count, "inputs")?;
+        let inputs = inputs.iter().map(|input| input.checked());
+        let inputs: Vec<ValueRef<'_>> = inputs.collect::<Result<_, _>>()?;
+        let mut method = self::module(module)?.module.method(method)?;
+        give(outputs, Box::new(torchlet_values(execute(&mut method, &inputs)?)))
+    })
 }
 
 /// Executes a method on borrowed inputs; they are converted only if necessary.
@@ -563,9 +537,8 @@ pub unsafe extern "C" fn torchlet_values_get(
     result: *mut torchlet_value,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let values = &unsafe { values.as_ref() }.ok_or(Fault::Null("values"))?.0;
+    body!(error, {
+        let values = &values.as_ref().ok_or(Fault::Null("values"))?.0;
         let count = values.len();
         let found = match values.get(index) {
             None => return Err(Fault::Index { what: "value", index, count }),
@@ -578,11 +551,8 @@ pub unsafe extern "C" fn torchlet_values_get(
             Some(Value::String(text)) => torchlet_value::of_string(text),
             Some(_) => torchlet_value::none(),
         };
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(result, found, "result") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(result, found, "result")
+    })
 }
 
 /// Frees values. Null is ignored.

@@ -5,7 +5,7 @@ use crate::handle::{self, handle};
 use crate::loader::torchlet_loader;
 use crate::meta::torchlet_method_meta;
 use crate::pointer;
-use crate::status::{run, torchlet_error_message, torchlet_status, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::values::torchlet_string;
 use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
@@ -34,16 +34,11 @@ pub unsafe extern "C" fn torchlet_program_open(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let bytes = pointer::bytes(data, size, "data")?;
-            let opened = Program::from_bytes(bytes)?;
-            handle::open(program, opened)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let bytes = pointer::bytes(data, size, "data")?;
+        let opened = Program::from_bytes(bytes)?;
+        handle::open(program, opened)
+    })
 }
 
 /// Size in bytes of the buffer for `torchlet_program_open_loader`; 0 if the loader lends memory.
@@ -56,20 +51,16 @@ pub unsafe extern "C" fn torchlet_program_buffer_size(
     size: *mut usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let loader = unsafe { pointer::get(loader, "loader")? };
+    body!(error, {
+        let loader = pointer::get(loader, "loader")?;
         loader.check()?;
         let needed = match Program::load(loader) {
             Ok(_) => 0,
             Err(ProgramError::BufferRequired { needed }) => needed,
             Err(error) => return Err(error.into()),
         };
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(size, needed, "size") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(size, needed, "size")
+    })
 }
 
 /// Opens a program in storage. The buffer receives everything but the data of tensors and
@@ -86,20 +77,15 @@ pub unsafe extern "C" fn torchlet_program_open_loader(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let loader: &'static torchlet_loader = pointer::get(loader, "loader")?;
-            loader.check()?;
-            let opened = match buffer.is_null() {
-                true => Program::load(loader)?,
-                false => Program::load_into(loader, pointer::zeroed(buffer, size, "buffer")?)?,
-            };
-            handle::open(program, opened)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let loader: &'static torchlet_loader = pointer::get(loader, "loader")?;
+        loader.check()?;
+        let opened = match buffer.is_null() {
+            true => Program::load(loader)?,
+            false => Program::load_into(loader, pointer::zeroed(buffer, size, "buffer")?)?,
+        };
+        handle::open(program, opened)
+    })
 }
 
 /// Closes a program. Nothing is freed; the program's memory belongs to the caller again. Does
@@ -137,18 +123,14 @@ pub unsafe extern "C" fn torchlet_program_method_name(
     name: *mut torchlet_string,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let program = unsafe { handle::get(program)? };
+    body!(error, {
+        let program = handle::get(program)?;
         let mut names = program.method_names()?;
         let found = names.nth(index);
         let count = program.method_names()?.count();
         let found = found.ok_or(Fault::Index { what: "method", index, count })?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(name, torchlet_string::of(found?), "name") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(name, torchlet_string::of(found?), "name")
+    })
 }
 
 /// Metadata of a method: inputs, outputs, memory. It is valid as long as the program is open.
@@ -162,14 +144,9 @@ pub unsafe extern "C" fn torchlet_program_method_meta(
     meta: *mut torchlet_method_meta,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let program = handle::get(program)?;
-            let found = program.method_meta(pointer::text(method, "method")?)?;
-            handle::open(meta, found)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let program = handle::get(program)?;
+        let found = program.method_meta(pointer::text(method, "method")?)?;
+        handle::open(meta, found)
+    })
 }

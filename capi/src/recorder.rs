@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::pointer;
-use crate::status::{run, torchlet_error_message, torchlet_status, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use core::ffi::c_void;
 use std::boxed::Box;
 use std::sync::Arc;
@@ -24,16 +24,13 @@ pub unsafe extern "C" fn torchlet_recorder_create(
     recorder: *mut *mut torchlet_recorder,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
+    body!(error, {
         let made = match value_bytes {
             0 => Recorder::new(),
             bytes => Recorder::new().with_values(bytes),
         };
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::give(recorder, Box::new(torchlet_recorder(Arc::new(made)))) }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::give(recorder, Box::new(torchlet_recorder(Arc::new(made))))
+    })
 }
 
 /// Frees a recorder. Null is ignored.
@@ -101,16 +98,11 @@ pub unsafe extern "C" fn torchlet_recorder_etdump(
     size: *mut usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let recorder = recorder.as_ref().ok_or(Fault::Null("the recorder"))?;
-            let dump = etdump::write(&recorder.0.recording(), DelegateIds::Names);
-            copy(&dump, into, available, size)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let recorder = recorder.as_ref().ok_or(Fault::Null("the recorder"))?;
+        let dump = etdump::write(&recorder.0.recording(), DelegateIds::Names);
+        copy(&dump, into, available, size)
+    })
 }
 
 /// The recorded values so far, as the debug buffer of the ETDump: its size, and its bytes if `into`
@@ -126,13 +118,8 @@ pub unsafe extern "C" fn torchlet_recorder_values(
     size: *mut usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let recorder = recorder.as_ref().ok_or(Fault::Null("the recorder"))?;
-            copy(&recorder.0.recording().buffer, into, available, size)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let recorder = recorder.as_ref().ok_or(Fault::Null("the recorder"))?;
+        copy(&recorder.0.recording().buffer, into, available, size)
+    })
 }

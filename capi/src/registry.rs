@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::kernels::torchlet_kernel;
 use crate::pointer;
-use crate::status::{run, torchlet_error_message, torchlet_status, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use torchlet_core::{Backend, Kernel, MAX_TABLES, Registry, RegistryError};
@@ -56,8 +56,7 @@ pub unsafe extern "C" fn torchlet_registry_init(
     error: *const torchlet_error_message,
 ) -> torchlet_status {
     let inner = Inner { registry: Registry::new(), tables: heapless::Vec::new() };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, || handle::open(registry, inner)) }
+    body!(error, handle::open(registry, inner))
 }
 
 /// Adds all CPU kernels. On microcontrollers, this links all of them into flash;
@@ -70,8 +69,7 @@ pub unsafe extern "C" fn torchlet_registry_add_all_kernels(
     registry: *mut torchlet_registry,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, || handle::get_mut(registry)?.add(&torchlet_portable::KERNELS)) }
+    body!(error, handle::get_mut(registry)?.add(&torchlet_portable::KERNELS))
 }
 
 /// Adds kernels by their names in `torchlet_kernels.h`, in any order; the linker drops the others
@@ -90,24 +88,19 @@ pub unsafe extern "C" fn torchlet_registry_add_kernels(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let inner = handle::get_mut(registry)?;
-            let kernels = pointer::items(kernels, count, "kernels")?;
-            let needed = count.saturating_mul(size_of::<Kernel>());
-            if size < needed {
-                return Err(Fault::TooSmall { what: "memory", needed, available: size });
-            }
-            let table = pointer::items_mut(memory.cast::<MaybeUninit<Kernel>>(), count, "memory")?;
-            for (slot, kernel) in table.iter_mut().zip(kernels) {
-                slot.write(pointer::get(*kernel, "a kernel of the list")?.kernel());
-            }
-            inner.add(sorted(table))
+    body!(error, {
+        let inner = handle::get_mut(registry)?;
+        let kernels = pointer::items(kernels, count, "kernels")?;
+        let needed = count.saturating_mul(size_of::<Kernel>());
+        if size < needed {
+            return Err(Fault::TooSmall { what: "memory", needed, available: size });
         }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        let table = pointer::items_mut(memory.cast::<MaybeUninit<Kernel>>(), count, "memory")?;
+        for (slot, kernel) in table.iter_mut().zip(kernels) {
+            slot.write(pointer::get(*kernel, "a kernel of the list")?.kernel());
+        }
+        inner.add(sorted(table))
+    })
 }
 
 /// Sorts kernels by name.
@@ -163,17 +156,12 @@ pub unsafe extern "C" fn torchlet_registry_add_custom_kernels(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let inner = handle::get_mut(registry)?;
-            let kernels = pointer::items(kernels, count, "kernels")?;
-            let memory = pointer::memory(memory, size, "memory")?;
-            inner.add(custom::table(kernels, memory)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let inner = handle::get_mut(registry)?;
+        let kernels = pointer::items(kernels, count, "kernels")?;
+        let memory = pointer::memory(memory, size, "memory")?;
+        inner.add(custom::table(kernels, memory)?)
+    })
 }
 
 /// Adds a backend of the caller: see `torchlet_backend`.
@@ -187,16 +175,11 @@ pub unsafe extern "C" fn torchlet_registry_add_backend(
     backend: *const torchlet_backend,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let backend = pointer::get(backend, "backend")?;
-            backend.check()?;
-            handle::get_mut(registry)?.add_backend(backend)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let backend = pointer::get(backend, "backend")?;
+        backend.check()?;
+        handle::get_mut(registry)?.add_backend(backend)
+    })
 }
 
 /// Adds the CPU engine, which executes programs from `torchlet lower --for cpu`. Requires the
@@ -213,23 +196,23 @@ pub unsafe extern "C" fn torchlet_registry_add_cpu_engine(
     use std::sync::LazyLock;
     use torchlet_portable::engine::CpuEngine;
     static ENGINE: LazyLock<CpuEngine> = LazyLock::new(CpuEngine::default);
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, || handle::get_mut(registry)?.add_backend(&*ENGINE)) }
+    body!(error, handle::get_mut(registry)?.add_backend(&*ENGINE))
 }
 
-/// Adds the Vulkan backend, which executes delegates on a GPU. Requires the feature `vulkan`.
+/// Adds the backend of a device, such as `TORCHLET_RUN_ON_VULKAN`, which executes delegates on it.
+/// Requires the feature `std`, and the feature with the name of the device.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
-#[cfg(feature = "vulkan")]
+#[cfg(feature = "std")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn torchlet_registry_add_vulkan(
+pub unsafe extern "C" fn torchlet_registry_add_device(
     registry: *mut torchlet_registry,
+    device: crate::module::torchlet_run_on,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    use std::sync::LazyLock;
-    use torchlet::vulkan::VulkanBackend;
-    static VULKAN: LazyLock<VulkanBackend> = LazyLock::new(VulkanBackend::default);
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, || handle::get_mut(registry)?.add_backend(&*VULKAN)) }
+    body!(error, {
+        let (_, backend) = crate::module::device(device)?;
+        handle::get_mut(registry)?.add_backend(backend)
+    })
 }

@@ -165,6 +165,20 @@ pub(crate) unsafe fn run(
     }
 }
 
+/// Body of an interface function that reports errors: `body!(error, { … })`. The block contains the
+/// unsafe operations of the function; each of these functions is unsafe, and its caller guarantees
+/// the rules at the head of `torchlet.h`, on which they rely.
+macro_rules! body {
+    ($error:ident, $body:expr) => {
+        // SAFETY: guaranteed by the caller of the interface function.
+        #[allow(clippy::macro_metavars_in_unsafe, reason = "the interface functions are unsafe")]
+        unsafe {
+            $crate::status::run($error, || $body)
+        }
+    };
+}
+pub(crate) use body;
+
 /// Runs a body that can only fail by a panic, or returns `otherwise`.
 pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Option<T>) -> T {
     let mut result = None;

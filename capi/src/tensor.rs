@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::pointer;
-use crate::status::{run, torchlet_error_message, torchlet_status, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use core::ffi::c_void;
 use torchlet_core::layout::{DimOrder, MAX_RANK, Sizes, checked_nbytes, is_permutation};
 use torchlet_core::{ScalarType, TensorInfo, TensorMut, TensorRef};
@@ -194,15 +194,11 @@ pub unsafe extern "C" fn torchlet_tensor_info_init(
     rank: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let sizes = unsafe { pointer::items(sizes, rank, "sizes")? };
+    body!(error, {
+        let sizes = pointer::items(sizes, rank, "sizes")?;
         let result = row_major(scalar_type, sizes)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(info, result, "info") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(info, result, "info")
+    })
 }
 
 /// Size of a tensor's data in bytes; 0 if the description is inconsistent.
@@ -245,17 +241,11 @@ pub unsafe extern "C" fn torchlet_tensor_init(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let sizes = unsafe { pointer::items(sizes, rank, "sizes")? };
+    body!(error, {
+        let sizes = pointer::items(sizes, rank, "sizes")?;
         let info = row_major(scalar_type, sizes)?;
         let result = torchlet_tensor { info, data, size };
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            result.checked()?;
-            pointer::put(tensor, result, "tensor")
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        result.checked()?;
+        pointer::put(tensor, result, "tensor")
+    })
 }

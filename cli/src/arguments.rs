@@ -1,9 +1,10 @@
 //! Command-line arguments.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use torchlet::Limits;
 use torchlet::portable::compute::simd::Tier;
+use torchlet::{DEVICE_APIS, Limits, RunOn};
 use torchlet_build::Target;
 
 /// Runs PyTorch programs that were exported with ExecuTorch (.pte), in pure Rust.
@@ -69,8 +70,8 @@ Examples:
     /// Compiles a program for a processor ahead of time: for targets without a compiler, or to load
     /// faster.
     #[command(after_help = "Examples:
-  torchlet lower model.pte --for vulkan -o model_vulkan.pte
-  torchlet lower model_vulkan.pte --for mcu -o model_mcu.pte
+  torchlet lower model.pte --for cpu -o model_cpu.pte
+  torchlet lower model_cpu.pte --for mcu -o model_mcu.pte
   torchlet lower model.pte --data weights.ptd --for cpu -o model_cpu.pte
   torchlet lower model.bpte --for cpu -o model_cpu.bpte   (its test cases go with it)")]
     Lower(LowerArguments),
@@ -90,7 +91,7 @@ Examples:
     /// device's limits (roofline).
     #[command(after_help = "Examples:
   torchlet profile model.pte
-  torchlet profile model.pte --backend vulkan --trace trace.json      (for ui.perfetto.dev)
+  torchlet profile model.pte --backend cpu --trace trace.json      (for ui.perfetto.dev)
   torchlet profile model.pte --etrecord model.etrecord --flame flame.svg
   torchlet profile model.pte --save before.json; torchlet profile model.pte --against before.json
   torchlet profile --from run.etdp")]
@@ -100,7 +101,7 @@ Examples:
     #[command(after_help = "Exit status: 0 if all values are in tolerance, 1 if some are not.
 
 Examples:
-  torchlet diff model.pte --left kernels --right vulkan --random
+  torchlet diff model.pte --left kernels --right cpu --random
   torchlet diff model.pte --right cpu --against recorded.npz --input x.npy   (torchlet.devtools.record wrote it)
   torchlet diff model.pte --right kernels --etdump run.etdp --debug-buffer values.bin --input x.npy")]
     Diff(DiffArguments),
@@ -156,42 +157,6 @@ GET / is a chat page, /health replies ok, /metrics has metrics for Prometheus.")
     },
 }
 
-/// Where a program runs, however it was lowered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Backend {
-    /// The best available processor for the program
-    #[default]
-    Auto,
-    /// The CPU only
-    #[value(alias = "portable")]
-    Cpu,
-    /// A GPU through Vulkan; the CPU runs what the GPU does not support
-    Vulkan,
-    /// The backends that the exporter chose
-    AsExported,
-}
-
-impl Backend {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Backend::Auto => "auto",
-            Backend::Cpu => "cpu",
-            Backend::Vulkan => "vulkan",
-            Backend::AsExported => "as exported",
-        }
-    }
-
-    /// Converts to the library's option.
-    pub(crate) fn run_on(self) -> torchlet::RunOn {
-        match self {
-            Backend::Auto => torchlet::RunOn::Auto,
-            Backend::Cpu => torchlet::RunOn::Cpu,
-            Backend::Vulkan => torchlet::RunOn::Vulkan,
-            Backend::AsExported => torchlet::RunOn::AsExported,
-        }
-    }
-}
-
 /// Options for loading a program.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelOptions {
@@ -206,8 +171,8 @@ pub(crate) struct ModelOptions {
     #[arg(long, value_name = "TIER", value_parser = tier)]
     pub(crate) tier: Option<Tier>,
     /// Where to run the program
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) backend: Backend,
+    #[arg(long, value_parser = backends(), default_value_t)]
+    pub(crate) backend: RunOn,
     /// GPU index or a part of its name, as in `torchlet devices`; not with `--backend cpu`
     /// [default: the most capable GPU]
     #[arg(long, value_name = "NAME")]
@@ -216,7 +181,7 @@ pub(crate) struct ModelOptions {
     #[arg(long, value_name = "DIR")]
     pub(crate) pipeline_cache: Option<PathBuf>,
     /// Autotune GPU kernels for about this long when a program is first loaded; the results are
-    /// stored in the pipeline cache [default: 0 (off), or $TORCHLET_VULKAN_TUNE]
+    /// stored in the pipeline cache [default: 0 (off), or the device's environment variable]
     #[arg(long, value_name = "SECONDS", value_parser = whole_seconds)]
     pub(crate) tune: Option<u64>,
     /// Folder of the compiled-program cache, or `off` [default: the user's cache folder, or
@@ -231,6 +196,36 @@ pub(crate) struct ModelOptions {
     /// programs
     #[arg(long, value_name = "N", default_value_t = Limits::HOST.backward_jumps)]
     pub(crate) jump_limit: u64,
+}
+
+/// Parser of a choice between fixed values, each with its help, and the device APIs of this build.
+fn choice<T: Clone + Send + Sync + 'static>(
+    fixed: Vec<(PossibleValue, T)>,
+    device: fn(&'static str) -> T,
+) -> impl TypedValueParser<Value = T> {
+    let devices = DEVICE_APIS.iter().map(move |api| {
+        let help = format!("{}; the CPU runs what it does not support", api.description());
+        (PossibleValue::new(api.name()).help(help), device(api.name()))
+    });
+    let choices: Vec<(PossibleValue, T)> = fixed.into_iter().chain(devices).collect();
+    let values = choices.iter().map(|(value, _)| value.clone());
+    PossibleValuesParser::new(values.collect::<Vec<_>>()).try_map(move |name| {
+        let chosen = choices.iter().find(|(value, _)| value.matches(&name, false));
+        chosen.map(|(_, choice)| choice.clone()).ok_or("unknown value")
+    })
+}
+
+fn value(name: &'static str, help: &'static str) -> PossibleValue {
+    PossibleValue::new(name).help(help)
+}
+
+fn backends() -> impl TypedValueParser<Value = RunOn> {
+    let fixed = vec![
+        (value("auto", "The best available processor for the program"), RunOn::Auto),
+        (value("cpu", "The CPU only").alias("portable"), RunOn::Cpu),
+        (value("as-exported", "The backends that the exporter chose"), RunOn::AsExported),
+    ];
+    choice(fixed, RunOn::Device)
 }
 
 fn whole_seconds(text: &str) -> Result<u64, String> {
@@ -478,14 +473,23 @@ pub(crate) struct VerifyArguments {
 }
 
 /// Targets of `lower`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LowerFor {
-    /// The CPU of a host
+    /// The CPU of a host.
     Cpu,
-    /// GPUs through Vulkan; the CPU runs what they do not support
-    Vulkan,
-    /// A microcontroller: kernels only, and no data outside the file
+    /// A microcontroller: kernels only, and no data outside the file.
     Mcu,
+    /// The device API with this name.
+    Device(&'static str),
+}
+
+fn lowering_targets() -> impl TypedValueParser<Value = LowerFor> {
+    let mcu = "A microcontroller: kernels only, and no data outside the file";
+    let fixed = vec![
+        (value("cpu", "The CPU of a host"), LowerFor::Cpu),
+        (value("mcu", mcu), LowerFor::Mcu),
+    ];
+    choice(fixed, LowerFor::Device)
 }
 
 #[derive(Debug, Args)]
@@ -493,7 +497,7 @@ pub(crate) struct LowerArguments {
     /// The program (.pte or .bpte)
     pub(crate) model: PathBuf,
     /// The processor to lower for
-    #[arg(long = "for", value_enum, value_name = "PROCESSOR")]
+    #[arg(long = "for", value_parser = lowering_targets(), value_name = "PROCESSOR")]
     pub(crate) processor: LowerFor,
     /// The output file
     #[arg(long, short, value_name = "FILE")]
@@ -598,15 +602,31 @@ pub(crate) enum Roofline {
 }
 
 /// A configuration to run a program in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExecutionPath {
-    /// CPU kernels only, one call after the other
-    #[value(alias = "portable")]
+    /// CPU kernels only, one call after the other.
     Kernels,
-    /// Compiled for the CPU
-    Cpu,
-    /// A GPU through Vulkan; the CPU runs what the GPU does not support
-    Vulkan,
+    /// Compiled for this processor.
+    Compiled(RunOn),
+}
+
+impl ExecutionPath {
+    /// Returns the name of the option.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ExecutionPath::Kernels => "kernels",
+            ExecutionPath::Compiled(processor) => processor.name(),
+        }
+    }
+}
+
+fn execution_paths() -> impl TypedValueParser<Value = ExecutionPath> {
+    let kernels = value("kernels", "CPU kernels only, one call after the other").alias("portable");
+    let fixed = vec![
+        (kernels, ExecutionPath::Kernels),
+        (value("cpu", "Compiled for the CPU"), ExecutionPath::Compiled(RunOn::Cpu)),
+    ];
+    choice(fixed, |name| ExecutionPath::Compiled(RunOn::Device(name)))
 }
 
 #[derive(Debug, Args)]
@@ -614,10 +634,11 @@ pub(crate) struct DiffArguments {
     /// The program (.pte or .bpte)
     pub(crate) model: PathBuf,
     /// The reference configuration
-    #[arg(long, value_enum, default_value = "kernels", conflicts_with_all = ["against", "etdump"])]
+    #[arg(long, value_parser = execution_paths(), default_value = "kernels")]
+    #[arg(conflicts_with_all = ["against", "etdump"])]
     pub(crate) left: ExecutionPath,
     /// The configuration to compare with the reference
-    #[arg(long, value_enum, default_value = "cpu")]
+    #[arg(long, value_parser = execution_paths(), default_value = "cpu")]
     pub(crate) right: ExecutionPath,
     /// Use the values in this archive as the reference; torchlet.devtools.record writes it from
     /// PyTorch

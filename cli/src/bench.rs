@@ -1,6 +1,6 @@
 //! `torchlet bench`.
 
-use crate::arguments::{Backend, BenchArguments, InputOptions};
+use crate::arguments::{BenchArguments, InputOptions};
 use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::terminal::{FAINT, TITLE, bytes, paint, progress};
@@ -8,7 +8,7 @@ use crate::{cases, model, summary};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use torchlet::{Method, Module, Profiler, ScalarType, Value};
+use torchlet::{Method, Module, Profiler, RunOn, ScalarType, Value};
 
 /// Maximum inferences for device times, which vary little.
 const MAX_DEVICE_ITERATIONS: u32 = 20;
@@ -77,7 +77,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     if let Some(time) = time_on_device {
         line("device time ", ms(time));
     }
-    if arguments.model_options.backend == Backend::Vulkan {
+    if matches!(arguments.model_options.backend, RunOn::Device(_)) {
         line("open device ", ms(device));
     }
     line("load        ", ms(load));

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_end() {
+    fn budgets_are_enforced() {
         let mut budget = Budget::new(1);
         budget.take(1 << 19, "input 0").unwrap();
         budget.take(1 << 19, "input 1").unwrap();

@@ -3,135 +3,69 @@
 use crate::terminal::{FAINT, NAME, count, paint};
 use serde_json::{Value, json};
 use std::thread::available_parallelism;
+use torchlet::graph::device::{DeviceListing, DeviceOptions, Property};
 use torchlet::portable::compute::simd::Tier;
+use torchlet::{DEVICE_APIS, DEVICE_NAMES};
 
-/// Lists the processors and GPUs that programs can run on.
+/// Lists the processors and devices that programs can run on.
 pub(crate) fn devices(json: bool) {
     let threads = available_parallelism().map_or(1, usize::from);
+    let architecture = std::env::consts::ARCH;
     if json {
         let tiers: Vec<&str> = Tier::available().map(Tier::name).collect();
-        let architecture = std::env::consts::ARCH;
         let portable = json!({ "architecture": architecture, "tiers": tiers, "threads": threads });
-        println!("{:#}", json!({ "portable": portable, "vulkan": vulkan_as_json() }));
+        let mut all = json!({ "portable": portable });
+        for name in DEVICE_NAMES {
+            all[name] = match listed(name) {
+                Ok(found) => {
+                    let devices = found.into_iter().map(|device| object(device.properties));
+                    json!({ "devices": devices.collect::<Vec<_>>() })
+                }
+                Err(error) => json!({ "error": error }),
+            };
+        }
+        println!("{all:#}");
         return;
     }
-    let architecture = std::env::consts::ARCH;
     let tier = Tier::detect().name();
     let threads = count(threads, "thread");
     anstream::println!("{}  {architecture}, {tier}, {threads}", paint(NAME, "portable"));
-    vulkan();
-}
-
-/// The GPUs, with cached findings of earlier loads of this command.
-#[cfg(feature = "vulkan")]
-fn listed() -> Result<Vec<torchlet::vulkan::DeviceInfo>, torchlet::core::DelegateError> {
-    let builder = torchlet::vulkan::VulkanBackend::builder();
-    match crate::model::pipeline_folder(None) {
-        Some(folder) => builder.pipeline_cache(folder).devices(),
-        None => builder.devices(),
+    for name in DEVICE_NAMES {
+        match listed(name) {
+            Ok(found) => found.iter().for_each(|device| show(name, device)),
+            Err(error) => anstream::println!("{}    {}", paint(NAME, name), paint(FAINT, error)),
+        }
     }
 }
 
-/// The GPUs, or the reason why Vulkan is unavailable.
-#[cfg(feature = "vulkan")]
-fn vulkan_as_json() -> Value {
-    let found = match listed() {
-        Ok(found) => found,
-        Err(error) => return json!({ "error": error.to_string() }),
-    };
-    let device = |device: torchlet::vulkan::DeviceInfo| {
-        let (major, minor, patch) = device.version;
-        let limits = device.limits;
-        let matrices = device.features.cooperative_matrices.iter().map(|it| {
-            let element = |element| format!("{element:?}").to_lowercase();
-            let [a, b, c, result] = [it.a, it.b, it.c, it.result].map(element);
-            json!({ "m": it.m, "n": it.n, "k": it.k, "a": a, "b": b, "c": c, "result": result })
-        });
-        json!({
-            "index": device.index,
-            "name": device.name,
-            "kind": format!("{:?}", device.kind).to_lowercase(),
-            "version": format!("{major}.{minor}.{patch}"),
-            "memory": device.memory,
-            "features": device.features.iter().map(|feature| feature.name()).collect::<Vec<_>>(),
-            "subgroup_size": device.features.subgroup_size,
-            "cooperative_matrices": matrices.collect::<Vec<_>>(),
-            "cores": device.cores.map(|it| json!({ "count": it.count, "invocations": it.invocations })),
-            "limits": {
-                "invocations": limits.invocations,
-                "workgroups": limits.workgroups,
-                "shared_memory": limits.shared_memory,
-                "storage_buffers": limits.storage_buffers,
-                "tensor": limits.tensor,
-                "allocation": limits.allocation,
-            },
-            "transfer_queue": device.transfer_queue,
-            "matrix_units": device.matrix_units.map(|used| if used { "used" } else { "slower" }),
-            "driver": device.driver,
-            "workarounds": device.workarounds,
-            "unusable": device.unusable,
-        })
-    };
-    json!({ "devices": found.into_iter().map(device).collect::<Vec<_>>() })
+/// The devices of an API, with cached findings of earlier loads of this command.
+fn listed(name: &str) -> Result<Vec<DeviceListing>, String> {
+    let api = DEVICE_APIS.iter().find(|api| api.name() == name);
+    let api = api.ok_or_else(|| format!("built without the feature `{name}`"))?;
+    let cache = crate::model::pipeline_folder(*api, None);
+    let options = DeviceOptions { cache, ..DeviceOptions::default() };
+    api.devices(&options).map_err(|error| error.to_string())
 }
 
-#[cfg(not(feature = "vulkan"))]
-fn vulkan_as_json() -> Value {
-    json!({ "error": "built without Vulkan" })
+fn show(name: &str, device: &DeviceListing) {
+    let mut lines = device.lines.iter();
+    anstream::println!("{}  {}", paint(NAME, name), lines.next().map_or("", String::as_str));
+    for line in lines {
+        anstream::println!("{}", paint(FAINT, format!("           {line}")));
+    }
 }
 
-#[cfg(not(feature = "vulkan"))]
-fn vulkan() {
-    anstream::println!("{}    {}", paint(NAME, "vulkan"), paint(FAINT, "built without Vulkan"));
+fn object(properties: Vec<(&'static str, Property)>) -> Value {
+    Value::Object(properties.into_iter().map(|(name, it)| (name.into(), json(it))).collect())
 }
 
-#[cfg(feature = "vulkan")]
-fn vulkan() {
-    use crate::terminal::bytes;
-    let found = match listed() {
-        Ok(found) => found,
-        Err(error) => {
-            anstream::println!("{}    {}", paint(NAME, "vulkan"), paint(FAINT, error.to_string()));
-            return;
-        }
-    };
-    for device in found {
-        let (major, minor, patch) = device.version;
-        let kind = format!("{:?}", device.kind).to_lowercase();
-        let memory = bytes(device.memory);
-        let note = device.unusable.map(|why| format!("; not usable: {why}")).unwrap_or_default();
-        anstream::println!(
-            "{}  {}  {}, {kind}, Vulkan {major}.{minor}.{patch}, {memory}{note}",
-            paint(NAME, "vulkan"),
-            device.index,
-            device.name,
-        );
-        anstream::println!("{}", paint(FAINT, format!("           driver {}", device.driver)));
-        let features: Vec<&str> = device.features.iter().map(|feature| feature.name()).collect();
-        if !features.is_empty() {
-            let (features, size) = (features.join(", "), device.features.subgroup_size);
-            let line = format!("           {features}; subgroups of {size}");
-            anstream::println!("{}", paint(FAINT, line));
-        }
-        let limits = device.limits;
-        let cores = device.cores.map(|it| {
-            format!("{} of {} invocations; ", count(it.count as usize, "core"), it.invocations)
-        });
-        let transfers = if device.transfer_queue { "; transfer queue" } else { "" };
-        let units = match device.matrix_units {
-            Some(false) => "; matrix units are not used, because they are slower here",
-            _ => "",
-        };
-        let line = format!(
-            "           {}tensors up to {}, {} of shared memory{transfers}{units}",
-            cores.unwrap_or_default(),
-            bytes(limits.tensor),
-            bytes(limits.shared_memory.into()),
-        );
-        anstream::println!("{}", paint(FAINT, line));
-        if !device.workarounds.is_empty() {
-            let line = format!("           workarounds: without {}", device.workarounds.join(", "));
-            anstream::println!("{}", paint(FAINT, line));
-        }
+fn json(property: Property) -> Value {
+    match property {
+        Property::None => Value::Null,
+        Property::Bool(value) => value.into(),
+        Property::Number(value) => value.into(),
+        Property::Text(text) => text.into(),
+        Property::List(items) => items.into_iter().map(json).collect(),
+        Property::Object(properties) => object(properties),
     }
 }

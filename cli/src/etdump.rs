@@ -1,6 +1,6 @@
 //! Recordings for ExecuTorch's developer tools.
 
-use crate::arguments::{Backend, DelegateIds, Events, ModelOptions, RecordingOptions, Values};
+use crate::arguments::{DelegateIds, Events, ModelOptions, RecordingOptions, Values};
 use crate::diff::expose::Exposed;
 use crate::failure::Failure;
 use crate::model;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use torchlet::core::{Event, EventKind, EventTracer, OutputValue};
 use torchlet::graph::front::xnnpack;
-use torchlet::{Module, Origin, Value};
+use torchlet::{Module, Origin, RunOn, Value};
 use torchlet_devtools::{Recorder, Recording, etdump};
 
 /// Creates the recorder for the options, if `--etdump` is given.
@@ -39,10 +39,10 @@ pub(crate) fn open(
     let open = |options: &ModelOptions| -> Result<Module, Failure> {
         Ok(model::builder(options)?.event_tracer(recorder.clone()).load(path)?)
     };
-    if options.backend != Backend::Auto {
+    if options.backend != RunOn::Auto {
         return open(options);
     }
-    let module = open(&ModelOptions { backend: Backend::AsExported, ..options.clone() })?;
+    let module = open(&ModelOptions { backend: RunOn::AsExported, ..options.clone() })?;
     for name in module.method_names()? {
         let meta = module.method_meta(&name)?;
         let mut delegates = (0..meta.delegate_count()).map(|index| meta.delegate_backend(index));
@@ -69,7 +69,7 @@ pub(crate) fn record_inside(
     inputs: &[Value],
     options: &ModelOptions,
 ) -> Result<(), Failure> {
-    let as_exported = ModelOptions { backend: Backend::AsExported, ..options.clone() };
+    let as_exported = ModelOptions { backend: RunOn::AsExported, ..options.clone() };
     let exposed = Exposed::of(&model::open(path, &as_exported)?, method)?;
     let mut taken_apart = model::builder(options)?.from_bytes(exposed.bytes)?;
     let outputs = taken_apart.method(method)?.execute(inputs)?;

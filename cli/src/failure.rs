@@ -2,9 +2,10 @@
 
 use crate::containers::{instead, needs};
 use std::fmt;
-use torchlet::Error;
 use torchlet::core::InitError;
 use torchlet::core::error::InstructionError;
+use torchlet::graph::front::{is_exported_for_device, xnnpack};
+use torchlet::{DEVICE_APIS, Error};
 use torchlet_page::PageError;
 
 /// Message of a failed command.
@@ -17,6 +18,16 @@ impl Failure {
     }
 }
 
+/// Whether this build has the device API of a backend.
+fn is_of_device(backend: &str) -> bool {
+    DEVICE_APIS.iter().any(|api| api.backend_name() == backend)
+}
+
+/// Whether a front end reads delegates of a backend.
+fn is_read(backend: &str) -> bool {
+    backend == xnnpack::BACKEND || is_exported_for_device(backend)
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -27,16 +38,12 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let hint = match &error {
             Error::NoSuchMethod { .. } => "; choose one with --method",
-            Error::Missing { backends, .. } if backends.iter().any(|b| b == "VulkanBackend") => {
-                if cfg!(feature = "vulkan") {
-                    "; omit --backend cpu"
-                } else {
-                    "; this torchlet was built without Vulkan"
-                }
+            Error::Missing { backends, .. } if backends.iter().any(|b| is_of_device(b)) => {
+                "; omit --backend cpu"
             }
             // Compiled, such programs run on any processor; as exported, they require that backend.
-            Error::Missing { backends, .. } if backends.iter().any(|b| b == "XnnpackBackend") => {
-                "; --backend cpu runs XNNPACK delegates"
+            Error::Missing { backends, .. } if backends.iter().any(|b| is_read(b)) => {
+                "; --backend cpu runs these delegates"
             }
             Error::Missing { backends, .. } if backends.iter().any(|b| needs(b).is_some()) => {
                 let known = backends.iter().find_map(|backend| Some((backend, needs(backend)?)));

@@ -11,7 +11,7 @@ use torchlet::{ScalarType, Tensor};
 
 /// Returns whether an input has the shape of an image, `[N, C, H, W]` or `[C, H, W]` with one or
 /// three channels, and a floating-point or byte type.
-pub(crate) fn takes_image(info: &TensorInfo) -> bool {
+pub(crate) fn is_image_input(info: &TensorInfo) -> bool {
     let element = info.scalar_type;
     plane(info).is_some() && (element.is_floating() || element == ScalarType::Byte)
 }
@@ -72,7 +72,7 @@ pub(crate) fn check(
     std: &[f32],
 ) -> Result<(usize, usize, usize), Failure> {
     let (channels, height, width) =
-        plane(info).ok_or_else(|| Failure::new(format!("an input {info} cannot take an image")))?;
+        plane(info).ok_or_else(|| Failure::new(format!("input {info} is not an image")))?;
     for (name, values) in [("--mean", mean), ("--std", std)] {
         if values.len() > 1 && values.len() != channels {
             let found = values.len();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn which_inputs_take_images() {
+    fn image_inputs_are_recognized() {
         for (sizes, takes) in [
             (&[1, 3, 224, 224][..], true),
             (&[1, 28, 28], true),
@@ -202,7 +202,7 @@ mod tests {
             (&[1, 16, 8, 8], false),
             (&[1, 3, 0, 8], false),
         ] {
-            assert_eq!(takes_image(&info(sizes)), takes, "{sizes:?}");
+            assert_eq!(is_image_input(&info(sizes)), takes, "{sizes:?}");
         }
     }
 

@@ -29,11 +29,11 @@ pub(crate) fn gather(
 
     if let Some(path) = &options.image {
         let position = slots.iter().position(
-            |slot| matches!(slot, ValueMeta::Tensor(meta) if image_input::takes_image(&meta.info)),
+            |slot| matches!(slot, ValueMeta::Tensor(meta) if image_input::is_image_input(&meta.info)),
         );
         let Some(position) = position else {
             return Err(Failure::new(format!(
-                "method '{method}' has no input that takes an image (shape [batch, 1 or 3 \
+                "method '{method}' has no image input (shape [batch, 1 or 3 \
                  channels, height, width])"
             )));
         };

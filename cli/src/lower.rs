@@ -12,7 +12,7 @@ use std::path::Path;
 use torchlet::core::{DataLoader, DataMap, Program, Registry};
 use torchlet::graph::method::{self, Instruction};
 use torchlet::graph::{self, Compiled, Processors};
-use torchlet::{FileAccess, Module, RunOn};
+use torchlet::{DEVICE_APIS, FileAccess, Module, RunOn};
 
 /// Effect of lowering on a method.
 struct Change {
@@ -40,7 +40,7 @@ pub(crate) fn lower(arguments: &LowerArguments) -> Result<(), Failure> {
     let (mut after, report) = (compiled.program, compiled.report);
     let outside = after.embed(source.data()).map_err(failure)?;
     if arguments.processor == LowerFor::Mcu {
-        refuse_what_firmware_lacks(&after, &outside)?;
+        check_firmware_support(&after, &outside)?;
     }
     let changes = changes(&before, &after, &report);
     let package = after.write().map_err(failure)?;
@@ -76,21 +76,18 @@ fn compile<'p>(
         }
         // Firmware links kernels only, without the engine.
         LowerFor::Mcu => graph::cpu::compile(program, data, Processors::KERNELS, registry),
-        #[cfg(feature = "vulkan")]
-        LowerFor::Vulkan => {
-            let gpu = torchlet::vulkan::VulkanTarget::any();
-            graph::compile(program, data, Processors::preferring(&[&gpu]), registry)
-        }
-        #[cfg(not(feature = "vulkan"))]
-        LowerFor::Vulkan => {
-            return Err(Failure::new("this torchlet was built without Vulkan; use --for cpu"));
+        LowerFor::Device(name) => {
+            let api = DEVICE_APIS.iter().find(|api| api.name() == name);
+            let target = api.map(|api| api.target(None));
+            let targets: Vec<&dyn graph::Target> = target.as_deref().into_iter().collect();
+            graph::compile(program, data, Processors::preferring(&targets), registry)
         }
     }
     .map_err(failure)
 }
 
 /// Fails if a program requires features that firmware lacks.
-fn refuse_what_firmware_lacks(
+fn check_firmware_support(
     program: &method::Program<'_>,
     outside: &BTreeSet<String>,
 ) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use std::panic;
 use std::process::{ExitCode, exit};
 
 /// Exit status after a closed pipe, as in shells: 128 plus the number of `SIGPIPE`.
-const NO_READER: i32 = 141;
+const CLOSED_PIPE_STATUS: i32 = 141;
 
 /// Endings of the standard library's messages for a closed pipe, on Unix and Windows.
 const CLOSED: &[&str] =
@@ -16,7 +16,9 @@ fn main() -> ExitCode {
     panic::set_hook(Box::new(move |what| {
         let text = what.payload().downcast_ref::<String>();
         match text.and_then(|text| text.strip_prefix("failed printing to stdout: ")) {
-            Some(why) if CLOSED.iter().any(|closed| why.ends_with(closed)) => exit(NO_READER),
+            Some(why) if CLOSED.iter().any(|closed| why.ends_with(closed)) => {
+                exit(CLOSED_PIPE_STATUS)
+            }
             Some(why) => {
                 eprintln!("error: cannot write to the standard output: {why}");
                 exit(1);

@@ -1,13 +1,17 @@
 //! Loads programs with the options of the command line.
 
-use crate::arguments::{Backend, ModelOptions};
+use crate::arguments::ModelOptions;
 use crate::budget::Budget;
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
-#[cfg(feature = "vulkan")]
-use torchlet::core::Backend as _;
-use torchlet::core::Rates;
-use torchlet::{FileAccess, Limits, Module, ModuleBuilder};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use torchlet::core::{Backend, Rates};
+use torchlet::graph::Target;
+use torchlet::graph::device::{DeviceApi, DeviceOptions};
+use torchlet::graph::graph::Graph;
+use torchlet::portable::engine::CpuTarget;
+use torchlet::{DEVICE_APIS, FileAccess, Limits, Module, ModuleBuilder, RunOn, user_cache_folder};
 
 /// Creates a builder from the options.
 pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
@@ -21,17 +25,17 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
         .file_access(FileAccess::Map)
         .memory_limit(options.memory_limit.saturating_mul(1 << 20))
         .limits(limits)
-        .run_on(options.backend.run_on());
-    if options.backend == Backend::Cpu {
+        .run_on(options.backend);
+    if options.backend == RunOn::Cpu {
         if let Some(device) = &options.device {
             return Err(Failure::new(format!(
                 "--device {device} has no effect with --backend cpu, which uses no GPU"
             )));
         }
-        let engine = std::sync::Arc::new(torchlet::portable::engine::CpuEngine::new());
+        let engine = Arc::new(torchlet::portable::engine::CpuEngine::new());
         builder = builder.without_default_backends().backend(engine);
     } else {
-        builder = with_vulkan(builder, options)?;
+        builder = with_devices(builder, options)?;
     }
     if let Some(folder) = compile_cache(options) {
         builder = builder.compile_cache(folder);
@@ -48,114 +52,97 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
 /// Environment variable with the folder of the compiled-program cache, or `off`.
 const COMPILE_CACHE_VARIABLE: &str = "TORCHLET_COMPILE_CACHE";
 
-/// The folder of the compiled-program cache, unless it is off.
+/// The folder of the compiled-program cache, unless it is off. Compiling for the CPU is fast, so
+/// without devices there is no default folder.
 fn compile_cache(options: &ModelOptions) -> Option<PathBuf> {
     let variable = || std::env::var_os(COMPILE_CACHE_VARIABLE).map(PathBuf::from);
-    let folder = options.compile_cache.clone().or_else(variable).or_else(user_cache_folder);
+    let default = || if DEVICE_APIS.is_empty() { None } else { user_cache_folder() };
+    let folder = options.compile_cache.clone().or_else(variable).or_else(default);
     folder.filter(|folder| folder.as_os_str() != "off" && !folder.as_os_str().is_empty())
 }
 
-#[cfg(feature = "vulkan")]
-fn user_cache_folder() -> Option<PathBuf> {
-    torchlet::vulkan::user_cache_folder()
+type SharedBackend = Arc<dyn Backend + Send + Sync>;
+
+/// Backend of each device API. All programs of one command share the open devices.
+static BACKENDS: OnceLock<Vec<SharedBackend>> = OnceLock::new();
+
+/// The backends of the devices that the options allow.
+fn device_backends(
+    options: &ModelOptions,
+) -> impl Iterator<Item = (RunOn, &'static SharedBackend)> {
+    let backends = BACKENDS.get_or_init(|| {
+        DEVICE_APIS.iter().map(|api| api.backend(&device_options(*api, options))).collect()
+    });
+    let all = DEVICE_APIS.iter().map(|api| RunOn::Device(api.name())).zip(backends);
+    let chosen = options.backend;
+    all.filter(move |(device, _)| !matches!(chosen, RunOn::Device(_)) || *device == chosen)
 }
 
-/// Compiling for the CPU is fast; no cache is needed.
-#[cfg(not(feature = "vulkan"))]
-fn user_cache_folder() -> Option<PathBuf> {
-    None
-}
-
-#[cfg(not(feature = "vulkan"))]
-fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
-    if options.backend == Backend::Vulkan || options.device.is_some() {
-        return Err(Failure::new(
-            "this torchlet was built without Vulkan; use --backend cpu or auto, without --device",
-        ));
+/// Adds the devices to a module, and checks that the requested one is available.
+fn with_devices(
+    mut builder: ModuleBuilder,
+    options: &ModelOptions,
+) -> Result<ModuleBuilder, Failure> {
+    let is_requested = matches!(options.backend, RunOn::Device(_)) || options.device.is_some();
+    let mut found = Err(Failure::new("this torchlet was built without devices; omit --device"));
+    for (_, backend) in device_backends(options) {
+        builder = builder.backend(backend.clone());
+        // A device that is present is opened while the program is read.
+        if is_requested && found.is_err() {
+            found = match backend.rates() {
+                Some(_) => Ok(()),
+                None => available(backend),
+            };
+        }
     }
-    Ok(builder)
+    if is_requested { found.map(|()| builder) } else { Ok(builder) }
 }
 
-/// All programs of one command share one open device.
-#[cfg(feature = "vulkan")]
-static BACKEND: std::sync::OnceLock<std::sync::Arc<torchlet::vulkan::VulkanBackend>> =
-    std::sync::OnceLock::new();
-
-/// Peak rates of the open device by the compiler's cost model; `None` if no device is open.
-#[cfg(feature = "vulkan")]
-pub(crate) fn gpu_rates() -> Option<Rates> {
-    BACKEND.get()?.rates()
+fn available(backend: &SharedBackend) -> Result<(), Failure> {
+    backend.is_available().map_err(|error| Failure::new(error.to_string()))
 }
 
-#[cfg(not(feature = "vulkan"))]
-pub(crate) fn gpu_rates() -> Option<Rates> {
-    None
-}
-
-#[cfg(feature = "vulkan")]
-fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
-    use std::sync::Arc;
-    let backend = BACKEND.get_or_init(|| Arc::new(vulkan_backend(options))).clone();
-    let is_wanted = options.backend == Backend::Vulkan || options.device.is_some();
-    // A device that is present is opened while the program is read.
-    if is_wanted && backend.rates().is_none() {
-        backend.is_available().map_err(|error| Failure::new(error.to_string()))?;
-    }
-    Ok(builder.backend(backend))
+/// The device that programs run on, with its peak rates by the compiler's cost model.
+pub(crate) fn device(options: &ModelOptions) -> Option<(RunOn, Option<Rates>)> {
+    let with_rates = |(device, backend): (RunOn, &SharedBackend)| (device, backend.rates());
+    let mut devices = device_backends(options).map(with_rates);
+    let first = devices.next()?;
+    let known = [first].into_iter().chain(devices).find(|(_, rates)| rates.is_some());
+    Some(known.unwrap_or(first))
 }
 
 /// Opens the device ahead of time if the options require one.
-#[cfg(feature = "vulkan")]
 pub(crate) fn open_device(options: &ModelOptions) -> Result<(), Failure> {
-    match BACKEND.get().filter(|_| options.backend == Backend::Vulkan) {
-        Some(backend) => backend.is_available().map_err(|error| Failure::new(error.to_string())),
-        None => Ok(()),
+    match options.backend {
+        RunOn::Device(_) => device_backends(options).try_for_each(|(_, it)| available(it)),
+        _ => Ok(()),
     }
 }
 
-#[cfg(not(feature = "vulkan"))]
-pub(crate) fn open_device(_: &ModelOptions) -> Result<(), Failure> {
-    Ok(())
+/// Applies the load-time rewrites of a delegate's backend to its graph.
+pub(crate) fn prepare(backend: &str, graph: &mut Graph<'_>) {
+    let engine = CpuTarget::new();
+    if engine.backend() == backend {
+        engine.fuse(graph);
+    }
+    if let Some(api) = DEVICE_APIS.iter().find(|api| api.backend_name() == backend) {
+        api.rewrite(graph);
+    }
 }
 
-/// Applies the fusions of a delegate's backend to its graph.
-pub(crate) fn prepare(backend: &str, graph: &mut torchlet::graph::graph::Graph<'_>) {
-    use torchlet::graph::Target;
-    let engine = torchlet::portable::engine::CpuTarget::new();
-    #[cfg(feature = "vulkan")]
-    let device = torchlet::vulkan::VulkanTarget::any();
-    let targets: &[&dyn Target] = &[
-        &engine,
-        #[cfg(feature = "vulkan")]
-        &device,
-    ];
-    let target = targets.iter().find(|target| target.backend() == backend);
-    target.into_iter().for_each(|target| target.fuse(graph));
+/// The folder that a device caches compiled kernels in: that of the user, else `None` if the
+/// environment sets one, else the default.
+pub(crate) fn pipeline_folder(api: &dyn DeviceApi, asked: Option<&Path>) -> Option<PathBuf> {
+    let is_set = api.cache_variable().is_some_and(|name| std::env::var_os(name).is_some());
+    asked.map(Path::to_path_buf).or_else(|| if is_set { None } else { user_cache_folder() })
 }
 
-/// The folder of the pipeline cache: that of the user, else `None` if the environment sets one,
-/// else the default.
-#[cfg(feature = "vulkan")]
-pub(crate) fn pipeline_folder(asked: Option<&Path>) -> Option<PathBuf> {
-    use torchlet::vulkan::{PIPELINE_CACHE_VARIABLE, user_cache_folder};
-    let unset = std::env::var_os(PIPELINE_CACHE_VARIABLE).is_none();
-    asked.map(Path::to_path_buf).or_else(|| unset.then(user_cache_folder).flatten())
-}
-
-/// Creates the Vulkan backend from the options.
-#[cfg(feature = "vulkan")]
-fn vulkan_backend(options: &ModelOptions) -> torchlet::vulkan::VulkanBackend {
-    let mut backend = torchlet::vulkan::VulkanBackend::builder();
-    if let Some(device) = &options.device {
-        backend = backend.device(device);
+fn device_options(api: &dyn DeviceApi, options: &ModelOptions) -> DeviceOptions {
+    DeviceOptions {
+        device: options.device.clone(),
+        cache: pipeline_folder(api, options.pipeline_cache.as_deref()),
+        tune: options.tune.map(Duration::from_secs),
     }
-    if let Some(folder) = pipeline_folder(options.pipeline_cache.as_deref()) {
-        backend = backend.pipeline_cache(folder);
-    }
-    if let Some(seconds) = options.tune {
-        backend = backend.tune(std::time::Duration::from_secs(seconds));
-    }
-    backend.build()
 }
 
 /// Opens a program.

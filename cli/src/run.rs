@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
 }
 
 /// Maximum number of elements shown on a terminal; `--out` writes all.
-const SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 fn show_output(index: usize, output: &Value) {
     let kind = match output {
@@ -84,7 +84,7 @@ fn show_output(index: usize, output: &Value) {
         other => other.kind().into(),
     };
     anstream::println!("{} {}", paint(TITLE, format!("output {index}")), paint(NAME, kind));
-    anstream::println!("{output:.SHOWN$}");
+    anstream::println!("{output:.MAX_SHOWN$}");
 }
 
 fn read_labels(path: &Path) -> Result<Vec<String>, Failure> {

@@ -21,19 +21,7 @@ pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Formats a number of bytes with a binary unit.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if count < 1024 {
-        return format!("{count} B");
-    }
-    let mut value = count as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        (value, unit) = (value / 1024.0, unit + 1);
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
+pub(crate) use torchlet::graph::device::format_bytes as bytes;
 
 /// Formats a number with separators: `1,234,567`.
 pub(crate) fn grouped(count: u64) -> String {

@@ -270,7 +270,7 @@ mod tests {
     /// Sizes of the differences that PyTorch has between processors: the error of a sum with
     /// cancellation is proportional to its terms.
     #[test]
-    fn elements_near_zero_have_the_tolerance_of_the_largest() {
+    fn elements_near_zero_get_the_tolerance_of_the_largest() {
         let tensor = |values: &[f32]| Value::from(Tensor::from_slice(&[2], values).unwrap());
         let (found, expected) = (tensor(&[10.0, 2e-6]), tensor(&[10.00001, 1e-6]));
         let mut distance = Distance::default();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerances_are_those_of_the_type() {
+    fn tolerances_depend_on_the_type() {
         let of = |scalar_type| {
             let tensor = Tensor::ones(scalar_type, &[2]).unwrap();
             Asked::default().tolerance(&tensor)

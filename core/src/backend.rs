@@ -261,7 +261,8 @@ pub enum Processed<'c, 'm> {
 }
 
 impl<'c, 'm: 'c> Processed<'c, 'm> {
-    /// Returns the bytes of either variant.
+    /// Valid until `init` returns: read into scratch memory. A delegate must copy the bytes that it
+    /// needs later.
     pub fn bytes(self) -> &'c [u8] {
         match self {
             Processed::Lent(bytes) => bytes,

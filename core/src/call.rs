@@ -176,7 +176,7 @@ pub struct Invoke<'c, 'm> {
     /// Argument and list position of the first output that was not yet handed out for writing.
     next_out: (usize, usize),
     scratch: Option<Region<'m>>,
-    /// Copies of the inputs that share memory with outputs: argument and region of the copy.
+    /// Copies of the inputs that share memory with outputs: argument index and region of the copy.
     copies: heapless::Vec<(usize, Region<'m>), MAX_COPIES>,
     packed: Option<Region<'m>>,
     parallel: &'c dyn Parallel,
@@ -200,8 +200,8 @@ pub(crate) struct Resources<'c, 'm> {
 }
 
 impl<'c, 'm> Invoke<'c, 'm> {
-    /// Starts a call. `args` has as many entries as the kernel has parameters; `known` was
-    /// determined at load time.
+    /// Starts a call. `args` has an entry for each parameter of the kernel; `known` was determined
+    /// at load time.
     pub(crate) fn new(
         values: &'c mut Values<'m>,
         args: &'m [[u8; 4]],

@@ -25,7 +25,7 @@ pub enum ExportedValue<'p> {
     String(&'p str),
     /// Value indices of the integers.
     Ints(Vector<'p, i64>),
-    /// Floating-point numbers.
+    /// Floats.
     Doubles(Vector<'p, f64>),
     /// Booleans, one byte each.
     Bools(&'p [u8]),

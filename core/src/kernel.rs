@@ -149,9 +149,9 @@ impl Plan {
         self
     }
 
-    /// Requests up to this many bytes of scratch memory: the kernel is fastest with all of it, and
-    /// correct with less. Loading a method reserves the full amount; plans made later, for shapes
-    /// that would want more, get what is available.
+    /// Requests up to this many bytes of scratch memory. The kernel is fastest with all of it, and
+    /// correct with less. Loading a method reserves the full amount. Later plans, for shapes that
+    /// would benefit from more, get the amount that was reserved.
     #[must_use]
     pub const fn with_scratch_up_to(mut self, bytes: usize) -> Self {
         self.scratch = bytes;
@@ -186,8 +186,8 @@ pub(crate) enum Sharing {
     Update(u8, u8),
 }
 
-/// How a kernel processes elements. Firmware images link only the code that each of their dtypes
-/// needs.
+/// How a kernel processes elements. Firmware images use it to link only the code that their dtypes
+/// need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Elements {
@@ -297,4 +297,18 @@ impl Kernel {
             _ => None,
         }
     }
+}
+
+/// Whether a name sorts before another one, for tables that are built at compile time.
+#[allow(clippy::indexing_slicing, reason = "both indices are below the lengths")]
+pub const fn is_less(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() {
+        if a[i] != b[i] {
+            return a[i] < b[i];
+        }
+        i += 1;
+    }
+    a.len() < b.len()
 }

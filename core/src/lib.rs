@@ -79,7 +79,7 @@ pub use error::{
     ProgramError, ReadError,
 };
 pub use exported::{ExportedData, ExportedInstruction, ExportedTensor, ExportedValue};
-pub use kernel::{Elements, InvokeFn, Kernel, KernelKey, PackFn, Param, Plan, PrepareFn};
+pub use kernel::{Elements, InvokeFn, Kernel, KernelKey, PackFn, Param, Plan, PrepareFn, is_less};
 pub use layout::{ShapeDynamism, Sizes, TensorInfo};
 pub use limits::{Limit, Limits};
 pub use loader::DataLoader;

@@ -3,9 +3,9 @@
 use crate::error::InitError;
 use core::fmt;
 
-/// Upper bounds on what a program may ask of the runtime. A malicious file can describe any amount
-/// of work and memory; exceeding a limit fails with an error that names it, before the work is
-/// done.
+/// Upper bounds on the resources that a program may request. A malicious file can describe any
+/// amount of work and memory. Exceeding a limit fails before the work is done, with an error that
+/// names the limit.
 ///
 /// [`HOST`](Limits::HOST) is far above the needs of real programs on machines with an operating
 /// system; [`FIRMWARE`](Limits::FIRMWARE) suits microcontrollers. The default depends on the
@@ -37,9 +37,9 @@ pub struct Limits {
     /// Number of name comparisons for external data: tensors to look up times names in the data
     /// files. Names longer than 64 bytes count several times.
     pub name_lookups: u64,
-    /// Number of backward jumps in one run. Stops programs that do not terminate: within seconds,
-    /// with an operating system and a loop that does nothing else. Exported loops jump once for
-    /// each step of a sequence.
+    /// Number of backward jumps in one run. Stops programs that do not terminate; with an operating
+    /// system, a loop that does nothing else is stopped within seconds. Exported loops jump once
+    /// for each step of a sequence.
     pub backward_jumps: u64,
 }
 

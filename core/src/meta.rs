@@ -408,7 +408,7 @@ impl<'p> Instructions<'p> {
     }
 }
 
-/// What an instruction executes.
+/// Operation of an instruction, with its operator or delegate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InstructionName<'p> {

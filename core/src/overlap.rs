@@ -1,8 +1,9 @@
 //! Overlap analysis of the arguments of a call.
 //!
 //! References to the data of all arguments of a call may coexist only if no written range shares
-//! bytes with another argument. The analysis takes slightly more than linear time in the number of
-//! tensors: written ranges are sorted, in chunks, and all others are looked up among them.
+//! bytes with another argument. The run time of the analysis is slightly more than linear in the
+//! number of tensors: written ranges are sorted, in chunks, and all others are looked up among
+//! them.
 
 use crate::arguments::Arguments;
 use crate::error::KernelError;

@@ -244,7 +244,7 @@ impl<'p> Program<'p> {
     /// the arena, and [finishes](crate::Prepared::finish) it with the rest.
     ///
     /// # Errors
-    /// What is wrong or missing, and where.
+    /// The problem with the method or the memory, and its location.
     pub fn load_method(
         &self,
         name: &str,

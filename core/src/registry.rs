@@ -81,7 +81,7 @@ impl core::error::Error for RegistryError {}
 /// the first in table order wins. Registering the same key twice is an error.
 #[derive(Clone, Copy, Default)]
 pub struct Registry<'r> {
-    /// The tables, followed by empty ones.
+    /// The registered tables; the rest of the array is empty.
     tables: [&'r [Kernel]; MAX_TABLES],
     backends: [Option<&'r dyn Backend>; MAX_BACKENDS],
 }

@@ -23,7 +23,8 @@ pub(crate) mod flag {
     /// The value or its shape can change, by instructions or by the caller. Calls that use it are
     /// prepared again before they run.
     pub(crate) const VARIABLE: u8 = 1;
-    /// A view that is placed at run time, since it views different tensors at different times.
+    /// A view whose memory is only known at run time, since it refers to different tensors at
+    /// different times.
     pub(crate) const DYNAMIC_VIEW: u8 = 2;
     /// An input or output of the method.
     pub(crate) const INTERFACE: u8 = 4;

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_differs_from_nothing() {
+    fn empty_tensors_do_not_differ() {
         let same = of(&[0.0, 0.0], &[0.0, 0.0]);
         assert_eq!((same.snr, same.cosine, same.max), (f64::INFINITY, 1.0, 0.0));
         assert_eq!(of(&[], &[]).count, 0);

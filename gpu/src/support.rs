@@ -11,6 +11,11 @@ use torchlet_graph::bounds::Bounds;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
+/// Whether calls of an operator can be encoded, on some device and for some arguments.
+pub fn supports(operator: Operator) -> bool {
+    ops::find(operator).is_some()
+}
+
 /// The device properties that decide which graphs it can run.
 #[derive(Debug, Clone, Default)]
 pub struct Support {

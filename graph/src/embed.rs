@@ -2,14 +2,13 @@
 
 use crate::emit::first_bytes;
 use crate::error::Error;
-use crate::front::{vulkan, xnnpack};
+use crate::front::delegate;
 use crate::method::{MethodTensor, MethodValue, Program, TensorData};
-use crate::{blob, read};
+use crate::read;
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use torchlet_core::DataMap;
 
 impl<'p> Program<'p> {
@@ -72,16 +71,7 @@ impl<'p> Program<'p> {
     fn keys_of_delegates(&self) -> Result<Option<BTreeSet<String>>, Error> {
         let mut used: BTreeSet<String> = BTreeSet::new();
         for delegate in self.methods.iter().flat_map(|method| &method.delegates) {
-            let bytes = &delegate.processed;
-            let keys: Vec<&str> = if blob::is_blob(bytes) {
-                blob::keys(bytes)?
-            } else if vulkan::is_blob(bytes) {
-                vulkan::keys(bytes)?
-            } else if xnnpack::is_blob(bytes) {
-                xnnpack::keys(bytes)?
-            } else {
-                return Ok(None);
-            };
+            let Some(keys) = delegate::keys(&delegate.processed)? else { return Ok(None) };
             used.extend(keys.into_iter().map(ToOwned::to_owned));
         }
         Ok(Some(used))

@@ -15,7 +15,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "std"))]
 extern crate std;
 
 pub mod blob;
@@ -27,6 +27,8 @@ mod calls;
 mod cells;
 mod compile;
 pub mod cpu;
+#[cfg(feature = "std")]
+pub mod device;
 mod embed;
 pub mod emit;
 mod error;

@@ -126,6 +126,51 @@ families! {
     linear_algebra, normalization, pooling, quantized, random, reduction, shape, special, symbolic,
 }
 
+/// All operators, sorted by functional name.
+static BY_NAME: [Operator; Operator::COUNT] = {
+    let (mut names, mut at) = ([""; Operator::COUNT], 0);
+    while at < names.len() {
+        names[at] = DESCRIPTIONS[at].name;
+        at += 1;
+    }
+    sorted(&names)
+};
+
+/// All operators, sorted by instruction; those without one come first.
+static BY_INSTRUCTION: [Operator; Operator::COUNT] = {
+    let (mut names, mut at) = ([""; Operator::COUNT], 0);
+    while at < names.len() {
+        if let Some(name) = DESCRIPTIONS[at].instruction {
+            names[at] = name;
+        }
+        at += 1;
+    }
+    sorted(&names)
+};
+
+/// Sorts the operators by their names, by binary insertion.
+const fn sorted(names: &[&str; Operator::COUNT]) -> [Operator; Operator::COUNT] {
+    let (mut all, mut count) = ([Operator(0); Operator::COUNT], 0);
+    while count < all.len() {
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = (low + high) / 2;
+            match torchlet_core::is_less(names[count], names[all[middle].0 as usize]) {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        let mut to = count;
+        while to > low {
+            all[to] = all[to - 1];
+            to -= 1;
+        }
+        all[low] = Operator(count as u16);
+        count += 1;
+    }
+    all
+}
+
 /// Returns the index of a family's first operator.
 const fn start(family: Family) -> u16 {
     let (mut first, mut before) = (0, 0);
@@ -153,12 +198,15 @@ impl Operator {
 
     /// Returns the operator with this functional name.
     pub fn named(name: &str) -> Option<Self> {
-        DESCRIPTIONS.iter().position(|it| it.name == name).map(Self::at)
+        let found = BY_NAME.binary_search_by(|it| it.description().name.cmp(name));
+        found.ok().map(|position| BY_NAME[position])
     }
 
     /// Returns the operator of an instruction, such as `aten::add.out`.
     pub fn of_instruction(name: &str) -> Option<Self> {
-        DESCRIPTIONS.iter().position(|it| it.instruction == Some(name)).map(Self::at)
+        let found =
+            BY_INSTRUCTION.binary_search_by(|it| it.description().instruction.cmp(&Some(name)));
+        found.ok().map(|position| BY_INSTRUCTION[position])
     }
 
     /// Returns all operators.
@@ -274,5 +322,11 @@ mod tests {
         assert_eq!(Operator::named("aten.add.Tensor"), Some(Operator::ADD_TENSOR));
         assert_eq!(Operator::of_instruction("aten::full.out"), Some(Operator::FULL));
         assert_eq!(Operator::FULL.lacking(), 2..6);
+        for operator in Operator::all() {
+            assert_eq!(Operator::named(operator.name()), Some(operator));
+            if let Some(instruction) = operator.instruction() {
+                assert_eq!(Operator::of_instruction(instruction), Some(operator));
+            }
+        }
     }
 }

@@ -28,7 +28,7 @@ fn files() -> Vec<PathBuf> {
 }
 
 #[test]
-fn damaged_programs_do_no_harm() {
+fn damaged_programs_are_refused_or_lowered() {
     let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS).unwrap();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let (mut lowered, mut refused) = (0, 0);

@@ -10,7 +10,7 @@ const WITH_SCRATCH: &[&str] =
     &["digits", "image_classification", "keyword_spotting", "visual_wake_words"];
 
 #[test]
-fn networks_with_memory_to_work_in_take_no_more_than_exported() {
+fn compiled_networks_plan_no_more_memory_than_exported() {
     let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS).unwrap();
     for name in WITH_SCRATCH {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"));

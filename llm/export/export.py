@@ -1,9 +1,15 @@
-"""Exports the trained model (`train.py`) with ExecuTorch's own Llama exporter, and writes what tests expect of it.
+"""Exports the trained model (`train.py`) with ExecuTorch's Llama exporter, and writes its expected
+outputs.
 
     python export.py OUT FIXTURES
 
-OUT is the folder that `train.py` wrote. In FIXTURES: `fp32.pte` (kernels), `8da4w.pte` (XNNPACK, 4-bit weights in groups of 32, 4-bit embeddings),
-`vulkan_4bit.pte`, `vulkan_fp16.pte` (not in the repository, for its size), the tokenizer, and what the model chooses greedily in PyTorch: `expected.json`, and `expected_vulkan_4bit.json` of its weights of 4 bits.
+OUT is the folder that `train.py` wrote. FIXTURES receives:
+
+- `fp32.pte` (CPU kernels), `8da4w.pte` (XNNPACK, int4 weights in groups of 32, int4 embeddings)
+- `vulkan_4bit.pte`, and `vulkan_fp16.pte` (too large for the repository)
+- the tokenizer
+- `expected.json`: the tokens that PyTorch chooses greedily
+- `expected_vulkan_4bit.json`: the same with the int4 weights
 """
 
 from __future__ import annotations
@@ -40,35 +46,67 @@ FORMS = {
     "vulkan_fp16": ["--use_sdpa_with_kv_cache", "--vulkan", "--vulkan-force-fp16"],
     "vulkan_4bit": ["--use_sdpa_with_kv_cache", "--vulkan", "-qmode", "4w", "--group_size", "64"],
 }
-PROMPTS = ("In the beginning", "<|im_start|>user\nTell me about Moses.<|im_end|>\n<|im_start|>assistant\n")
+PROMPTS = (
+    "In the beginning",
+    "<|im_start|>user\nTell me about Moses.<|im_end|>\n<|im_start|>assistant\n",
+)
 
 
 def export(out: Path, fixtures: Path, name: str) -> None:
     tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
     ends = [tokenizer.token_to_id(token) for token in (text.END, text.TURN_END)]
     metadata = json.dumps({"get_bos_id": tokenizer.token_to_id(text.BEGIN), "get_eos_ids": ends})
-    command = [sys.executable, "-m", "executorch.examples.models.llama.export_llama", "-kv", "-d", "fp32"]
-    command += ["--checkpoint", str(out / "model.pth"), "--params", str(out / "params.json"), "--metadata", metadata]
-    command += ["--max_seq_length", str(LENGTH), "--max_context_length", str(CONTEXT), "--output_name", f"{name}.pte"]
+    command = [
+        sys.executable,
+        "-m",
+        "executorch.examples.models.llama.export_llama",
+        "-kv",
+        "-d",
+        "fp32",
+    ]
+    command += [
+        "--checkpoint",
+        str(out / "model.pth"),
+        "--params",
+        str(out / "params.json"),
+        "--metadata",
+        metadata,
+    ]
+    command += [
+        "--max_seq_length",
+        str(LENGTH),
+        "--max_context_length",
+        str(CONTEXT),
+        "--output_name",
+        f"{name}.pte",
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        # The exporter writes to the folder that it runs in.
+        # The exporter writes to the working directory.
         subprocess.run(
-            command + FORMS[name], cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command + FORMS[name],
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         shutil.move(Path(folder) / f"{name}.pte", fixtures / f"{name}.pte")
 
 
 def eager(out: Path) -> torch.nn.Module:
-    """The model without a cache: all positions at once, as it was trained."""
+    """The model without a KV cache: processes all positions at once, as in training."""
     params = json.loads((out / "params.json").read_text())
-    args = ModelArgs(**params, max_seq_len=CONTEXT, max_context_len=CONTEXT, generate_full_logits=True)
+    args = ModelArgs(
+        **params, max_seq_len=CONTEXT, max_context_len=CONTEXT, generate_full_logits=True
+    )
     model = construct_transformer(args).eval()
     model.load_state_dict(torch.load(out / "model.pth"), strict=False)
     return model
 
 
-def greedy(model: torch.nn.Module, prompt: list[int], count: int) -> tuple[list[int], float, list[float]]:
-    """What is chosen, how far the choice was from another, and the first logits."""
+def greedy(
+    model: torch.nn.Module, prompt: list[int], count: int
+) -> tuple[list[int], float, list[float]]:
+    """The greedily chosen tokens, the smallest lead over another token, and the first logits."""
     tokens, least, first = list(prompt), float("inf"), []
     with torch.no_grad():
         for _ in range(count):
@@ -108,7 +146,14 @@ def write_expected(tokenizer: Tokenizer, model: torch.nn.Module, count: int, pat
         chosen, least, logits = greedy(model, ids, count)
         said = tokenizer.decode(chosen, skip_special_tokens=True)
         expected.append(
-            {"prompt": prompt, "ids": ids, "chosen": chosen, "text": said, "least_lead": least, "logits": logits}
+            {
+                "prompt": prompt,
+                "ids": ids,
+                "chosen": chosen,
+                "text": said,
+                "least_lead": least,
+                "logits": logits,
+            }
         )
         print(json.dumps(said), f"lead {least:.2g}")
     lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in expected)

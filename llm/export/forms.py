@@ -1,9 +1,10 @@
-"""Exports small models with random weights in each of the forms in which language models come, and what PyTorch chooses with them.
+"""Exports small random models in all forms of language models, with PyTorch's greedy tokens.
 
     python forms.py [--only NAME ...]
 
-Writes `../forms`: for each form its programs, and in `expected.json` prompts and the tokens that follow, always the top, of the same module in
-PyTorch with its caches. `llama_*` come from ExecuTorch's own Llama exporter, with other dimensions than `../model`.
+Writes the programs of each form to `../forms`. `expected.json` contains prompts and the tokens that
+the same module generates greedily in PyTorch, with its KV caches. `llama_*` come from ExecuTorch's
+own Llama exporter, with other dims than `../model`.
 """
 
 from __future__ import annotations
@@ -44,17 +45,20 @@ SMALL = {
 }
 PROMPTS = ([5, 17, 80, 3, 41], [7])
 
-# Arguments of the exporter, and what of `SMALL` is otherwise.
+# Arguments of the exporter, and overrides of `SMALL`.
 LLAMA = {
-    "llama_wide": (["-kv", "--use_sdpa_with_kv_cache"], {"dim": 40, "n_heads": 5, "n_kv_heads": 1, "vocab_size": 131}),
+    "llama_wide": (
+        ["-kv", "--use_sdpa_with_kv_cache"],
+        {"dim": 40, "n_heads": 5, "n_kv_heads": 1, "vocab_size": 131},
+    ),
     "llama_one_by_one": (["-kv", "--disable_dynamic_shape"], {"n_kv_heads": 4}),
     "llama_all_logits": (["-kv", "--use_sdpa_with_kv_cache", "--generate_full_logits"], {}),
-    # It takes one token less than it says.
+    # Accepts one token fewer than its metadata says.
     "llama_no_cache": (["--max_seq_length", str(CONTEXT)], {"n_layers": 1}),
     "llama_quantized_cache": (["-kv", "--use_sdpa_with_kv_cache", "--quantize_kv_cache"], {}),
     "llama_sliding_window": (["-kv", "--local_global_attention", "[8,0]"], {}),
     "llama_attention_sink": (["-kv", "--use_attention_sink", "2,12"], {}),
-    # As Qwen 3 is: norms of queries and keys, biases, heads that are wider than their share, rotations by halves.
+    # Like Qwen 3: norms of queries and keys, biases, wider heads, RoPE by halves.
     "llama_qwen": (
         ["-kv", "--use_sdpa_with_kv_cache"],
         {
@@ -66,7 +70,7 @@ LLAMA = {
             "use_hf_rope": True,
         },
     ),
-    # As Gemma is: norms behind, too, embeddings that are scaled, GELU.
+    # Like Gemma: post-norms, scaled embeddings, GELU.
     "llama_gemma": (
         ["-kv"],
         {
@@ -79,17 +83,28 @@ LLAMA = {
             "embedding_scale_factor": 4.9,
         },
     ),
-    # As Phi 4 mini and SmolLM 3 are: rotations of a part of each head, and a layer without any.
+    # Like Phi 4 mini and SmolLM 3: partial RoPE, and a layer without RoPE.
     "llama_phi": (
         ["-kv", "--use_sdpa_with_kv_cache", "-X"],
-        {"n_heads": 3, "n_kv_heads": 3, "partial_rotary_factor": 0.75, "use_hf_rope": True, "no_rope_layer_interval": 2},
+        {
+            "n_heads": 3,
+            "n_kv_heads": 3,
+            "partial_rotary_factor": 0.75,
+            "use_hf_rope": True,
+            "no_rope_layer_interval": 2,
+        },
     ),
-    # As LFM 2 is: a layer that keeps its last inputs in the place of keys, and another one with keys.
+    # Like LFM 2: convolution layers that keep their last inputs, and an attention layer.
     "llama_lfm": (
         ["-kv", "--use_sdpa_with_kv_cache"],
-        {"n_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "use_qk_norm": True, "qk_norm_before_rope": True},
+        {
+            "n_layers": 3,
+            "layer_types": ["conv", "full_attention", "conv"],
+            "use_qk_norm": True,
+            "qk_norm_before_rope": True,
+        },
     ),
-    # Of other dimensions than `../model`, too; what follows is chosen by ExecuTorch's own runtime, which computes with codes.
+    # Expected tokens come from ExecuTorch's own runtime, which computes with int8 activations.
     "llama_8da4w": (
         [
             *["-kv", "--use_sdpa_with_kv_cache", "-X", "--xnnpack-extended-ops", "-qmode", "8da4w"],
@@ -97,7 +112,7 @@ LLAMA = {
         ],
         {"dim": 64, "hidden_dim": 96, "vocab_size": 163},
     ),
-    # One head of keys for all, longer groups, embeddings of 8 bits.
+    # A single key head, longer groups, int8 embeddings.
     "llama_8da4w_shared": (
         [
             *["-kv", "--use_sdpa_with_kv_cache", "-X", "--xnnpack-extended-ops", "-qmode", "8da4w"],
@@ -109,7 +124,7 @@ LLAMA = {
 
 
 def lively(module: nn.Module, seed: int) -> nn.Module:
-    """Weights with which tokens follow each other in no simple way."""
+    """Random weights large enough for the generated tokens to vary."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
         if parameter.dim() > 1:
@@ -117,9 +132,13 @@ def lively(module: nn.Module, seed: int) -> nn.Module:
     return module.eval().requires_grad_(False)
 
 
-def greedy(step, prompt: list[int], count: int = COUNT, closest: float = 0.0) -> tuple[list[int], float]:
-    """What follows, as long as no choice is closer to another than `closest`, and how far the closest was. `step` takes tokens and the position of
-    the first."""
+def greedy(
+    step, prompt: list[int], count: int = COUNT, closest: float = 0.0
+) -> tuple[list[int], float]:
+    """Greedy tokens and the smallest lead of a chosen token over the next best.
+
+    Stops at a lead below `closest`. `step` maps tokens and the first position to logits.
+    """
     tokens, at, chosen, least = list(prompt), 0, [], float("inf")
     with torch.no_grad():
         for _ in range(count):
@@ -137,7 +156,7 @@ def greedy(step, prompt: list[int], count: int = COUNT, closest: float = 0.0) ->
 
 
 def as_stored(model: nn.Module) -> nn.Module:
-    """The model with the scales of groups that the exporter writes for XNNPACK, in bfloat16. They are all that a program has of them."""
+    """The model with group scales rounded to bfloat16, as the exporter stores them for XNNPACK."""
     for module in model.modules():
         scale = getattr(getattr(module, "weight", None), "scale", None)
         if scale is not None:
@@ -153,20 +172,27 @@ def llama(name: str) -> list[dict]:
         model = lively(construct_transformer(args), len(name))
         torch.save(model.state_dict(), f"{folder}/model.pth")
         Path(folder, "params.json").write_text(json.dumps(params))
-        command = ["-d", "fp32", "--checkpoint", f"{folder}/model.pth", "--params", f"{folder}/params.json"]
+        command = [
+            "-d",
+            "fp32",
+            "--checkpoint",
+            f"{folder}/model.pth",
+            "--params",
+            f"{folder}/params.json",
+        ]
         command += ["--max_seq_length", str(CHUNK), "--max_context_length", str(CONTEXT), *options]
         command += ["--metadata", json.dumps({"get_bos_id": 1, "get_eos_ids": [2]})]
         command += ["--output_name", f"{name}.pte"]
         parse = build_args_parser().parse_args
-        # It writes to the folder that it runs in.
+        # The exporter writes to the working directory.
         with contextlib.chdir(folder):
             export_llama(parse(command))
         shutil.move(f"{folder}/{name}.pte", OUT / f"{name}.pte")
         cases = []
         for prompt in PROMPTS:
             eager = _prepare_for_llama_export(LlmConfig.from_args(parse(command))).model
-            is_coded = name.startswith("llama_8da4w")
-            if is_coded:
+            is_quantized = name.startswith("llama_8da4w")
+            if is_quantized:
                 eager, module = as_stored(eager), load(OUT / f"{name}.pte")
             seen: list[int] = []
 
@@ -174,28 +200,30 @@ def llama(name: str) -> list[dict]:
                 seen.extend(tokens[0].tolist())
                 if name == "llama_no_cache":
                     out = eager(torch.tensor([seen]))
-                elif is_coded:
+                elif is_quantized:
                     out = module.forward([tokens, torch.tensor([at])])[0].clone()
                 elif name == "llama_one_by_one":
-                    # As the program takes them.
-                    for place, token in enumerate(tokens[0].tolist()):
-                        out = eager(torch.tensor([[token]]), {"input_pos": torch.tensor([at + place])})
+                    # One token per call, as the program.
+                    for offset, token in enumerate(tokens[0].tolist()):
+                        out = eager(
+                            torch.tensor([[token]]), {"input_pos": torch.tensor([at + offset])}
+                        )
                 else:
                     out = eager(tokens, {"input_pos": torch.tensor([at])})
                 return out[0] if isinstance(out, tuple) else out
 
-            # Past the context where the cache forgets.
+            # Beyond the context length if the cache evicts old tokens.
             count = 3 * CONTEXT if "sink" in name else COUNT
-            # A code may be another one where two are as near.
-            chosen, least = greedy(step, prompt, count, 0.02 if is_coded else 0.0)
+            # Near ties may be decided differently by the quantized program.
+            chosen, least = greedy(step, prompt, count, 0.02 if is_quantized else 0.0)
             cases.append({"ids": prompt, "chosen": chosen, "least_lead": least})
-            if is_coded:
+            if is_quantized:
                 cases[-1]["largest"] = largest(eager, prompt + chosen[:-1])
     return cases
 
 
 def largest(eager: nn.Module, tokens: list[int]) -> list[list[tuple[int, float]]]:
-    """The three largest logits behind each token."""
+    """The three largest logits after each token."""
     found = []
     with torch.no_grad():
         for at, token in enumerate(tokens):
@@ -205,8 +233,8 @@ def largest(eager: nn.Module, tokens: list[int]) -> list[list[tuple[int, float]]
     return found
 
 
-class Whole(nn.Module):
-    """Tokens, or what stands for them, and the position of the first, to logits of the last."""
+class WholeModel(nn.Module):
+    """Maps tokens or embeddings, and the first position, to the logits of the last token."""
 
     def __init__(self, model: nn.Module, of_tokens: bool) -> None:
         super().__init__()
@@ -219,8 +247,8 @@ class Whole(nn.Module):
         return self.model(None, options, h=x)
 
 
-class Part(nn.Module):
-    """Some layers of a model. The first have its embeddings, the last its logits."""
+class Shard(nn.Module):
+    """A shard of a model: the first has the embeddings, the last the output layer."""
 
     def __init__(self, model: nn.Module, first: int, last: int) -> None:
         super().__init__()
@@ -237,7 +265,7 @@ class Part(nn.Module):
 
 
 class Uncached(nn.Module):
-    """All tokens, and the position of the first, each time."""
+    """A model without a KV cache: each call passes all tokens."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -249,8 +277,8 @@ class Uncached(nn.Module):
         return self.model(None, {}, h=self.model.tok_embeddings(tokens) + self.places[places])
 
 
-class Seeing(nn.Module):
-    """Embeddings of patches of a picture, or of pieces of a sound."""
+class Encoder(nn.Module):
+    """Encoder: embeds patches of an image or frames of audio."""
 
     def __init__(self, convolution: nn.Module) -> None:
         super().__init__()
@@ -262,7 +290,11 @@ class Seeing(nn.Module):
 
 def cached(seed: int, **other) -> nn.Module:
     args = ModelArgs(
-        **(SMALL | other), max_seq_len=CHUNK, max_context_len=CONTEXT, use_kv_cache=True, enable_dynamic_shape=True
+        **(SMALL | other),
+        max_seq_len=CHUNK,
+        max_context_len=CONTEXT,
+        use_kv_cache=True,
+        enable_dynamic_shape=True,
     )
     return lively(construct_transformer(args), seed)
 
@@ -292,14 +324,18 @@ def some(bound: int = CHUNK) -> dict:
 
 
 def prefill_decode(name: str) -> list[dict]:
-    model = Whole(cached(11), True)
-    tokens, one, at = torch.zeros(1, CHUNK, dtype=torch.long), torch.zeros(1, 1, dtype=torch.long), torch.tensor([0])
+    model = WholeModel(cached(11), True)
+    tokens, one, at = (
+        torch.zeros(1, CHUNK, dtype=torch.long),
+        torch.zeros(1, 1, dtype=torch.long),
+        torch.tensor([0]),
+    )
     methods = {
         "prefill": export(model, (tokens, at), dynamic_shapes=(some(), None), strict=False),
         "decode": export(model, (one, at), strict=False),
     }
     write(name, methods, metadata(), share=True)
-    return cases_of(lambda: Whole(cached(11), True))
+    return cases_of(lambda: WholeModel(cached(11), True))
 
 
 def cases_of(make) -> list[dict]:
@@ -313,17 +349,23 @@ def cases_of(make) -> list[dict]:
 
 def shards(name: str) -> list[dict]:
     model = cached(12)
-    tokens, hidden, at = torch.zeros(1, CHUNK, dtype=torch.long), torch.zeros(1, CHUNK, SMALL["dim"]), torch.tensor([0])
+    tokens, hidden, at = (
+        torch.zeros(1, CHUNK, dtype=torch.long),
+        torch.zeros(1, CHUNK, SMALL["dim"]),
+        torch.tensor([0]),
+    )
     for part, (first, last) in enumerate([(0, 1), (1, 2)]):
         x = tokens if part == 0 else hidden
-        method = export(Part(model, first, last), (x, at), dynamic_shapes=(some(), None), strict=False)
+        method = export(
+            Shard(model, first, last), (x, at), dynamic_shapes=(some(), None), strict=False
+        )
         write(f"{name}_{part}", {"forward": method}, metadata() if part == 0 else None)
-    return cases_of(lambda: Whole(cached(12), True))
+    return cases_of(lambda: WholeModel(cached(12), True))
 
 
 def uncached(name: str) -> list[dict]:
     def make() -> nn.Module:
-        # Guards of the export would exclude the last length otherwise.
+        # Otherwise, guards of torch.export would exclude the maximum length.
         args = ModelArgs(**SMALL, max_seq_len=2 * CONTEXT, max_context_len=2 * CONTEXT)
         return lively(Uncached(construct_transformer(args)), 13)
 
@@ -345,46 +387,56 @@ def uncached(name: str) -> list[dict]:
 
 def multimodal(name: str) -> list[dict]:
     model = cached(14)
-    text = Whole(model, False)
-    sight = lively(Seeing(nn.Conv2d(3, SMALL["dim"], 8, stride=8)), 15)
-    hearing = lively(Seeing(nn.Conv1d(8, SMALL["dim"], 3, stride=2)), 16)
-    picture, sound = torch.zeros(1, 3, 16, 16), torch.zeros(1, 8, 11)
+    text = WholeModel(model, False)
+    sight = lively(Encoder(nn.Conv2d(3, SMALL["dim"], 8, stride=8)), 15)
+    hearing = lively(Encoder(nn.Conv1d(8, SMALL["dim"], 3, stride=2)), 16)
+    image, sound = torch.zeros(1, 3, 16, 16), torch.zeros(1, 8, 11)
     hidden, at = torch.zeros(1, CHUNK, SMALL["dim"]), torch.tensor([0])
     tokens = torch.zeros(1, CHUNK, dtype=torch.long)
     methods = {
-        "token_embedding": export(model.tok_embeddings, (tokens,), dynamic_shapes=(some(),), strict=False),
+        "token_embedding": export(
+            model.tok_embeddings, (tokens,), dynamic_shapes=(some(),), strict=False
+        ),
         "text_decoder": export(text, (hidden, at), dynamic_shapes=(some(), None), strict=False),
-        "vision_encoder": export(sight, (picture,), strict=False),
+        "vision_encoder": export(sight, (image,), strict=False),
         "audio_encoder": export(hearing, (sound,), strict=False),
     }
     write(name, methods, metadata())
-    cases = cases_of(lambda: Whole(cached(14), True))
-    # Text, a picture, text, a sound and text: what each stands for, one after the other.
+    cases = cases_of(lambda: WholeModel(cached(14), True))
+    # Text, an image, text, audio and text: their embeddings in order.
     generator = torch.Generator().manual_seed(17)
-    picture = (torch.randint(0, 256, (16, 16, 3), generator=generator) / 255.0).permute(2, 0, 1)[None]
+    image = (torch.randint(0, 256, (16, 16, 3), generator=generator) / 255.0).permute(2, 0, 1)[None]
     sound = torch.randn(1, 8, 11, generator=generator).mul(100).round().div(100)
     embed = model.tok_embeddings
-    pieces = [embed(torch.tensor([PROMPTS[0]])), sight(picture), embed(torch.tensor([[9]])), hearing(sound)]
+    pieces = [
+        embed(torch.tensor([PROMPTS[0]])),
+        sight(image),
+        embed(torch.tensor([[9]])),
+        hearing(sound),
+    ]
     pieces.append(embed(torch.tensor([PROMPTS[1]])))
-    fresh, at = Whole(cached(14), False), 0
+    fresh, at = WholeModel(cached(14), False), 0
     for piece in pieces:
         logits = fresh(piece, torch.tensor([at]))
         at += piece.shape[1]
     first = int(logits.argmax())
 
-    def step(tokens: torch.Tensor, place: int) -> torch.Tensor:
-        return fresh(embed(tokens), torch.tensor([at + place]))
+    def step(tokens: torch.Tensor, offset: int) -> torch.Tensor:
+        return fresh(embed(tokens), torch.tensor([at + offset]))
 
     chosen, least = greedy(step, [first], 24)
-    pixels = picture[0].permute(1, 2, 0).mul(255).round().int().flatten().tolist()
+    pixels = image[0].permute(1, 2, 0).mul(255).round().int().flatten().tolist()
     case = {"chosen": [first, *chosen], "least_lead": least, "picture": pixels}
     case["sound"] = [round(value, 2) for value in sound.flatten().tolist()]
     return [*cases, case]
 
 
 def gemma4(name: str) -> list[dict]:
-    """ExecuTorch's own: tokens, the position of each, and embeddings that count where a token stands for a picture or a sound; later layers look at keys
-    of earlier ones."""
+    """ExecuTorch's own Gemma 4.
+
+    Inputs are tokens, positions, and embeddings that replace the tokens of images and audio. Later
+    layers share the keys of earlier ones.
+    """
     from executorch.examples.models.gemma4.text_decoder.gemma4_config import Gemma4Config
     from executorch.examples.models.gemma4.text_decoder.gemma4_model import Gemma4Model
 
@@ -399,7 +451,13 @@ def gemma4(name: str) -> list[dict]:
         intermediate_size=40,
         query_pre_attn_scalar=8,
         sliding_window=16,
-        layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        layer_types=[
+            "sliding_attention",
+            "sliding_attention",
+            "full_attention",
+            "sliding_attention",
+            "full_attention",
+        ],
         hidden_size_per_layer_input=4,
         vocab_size_per_layer_input=vocabulary,
         num_kv_shared_layers=2,
@@ -430,7 +488,9 @@ def gemma4(name: str) -> list[dict]:
     def eager():
         model = made().get_eager_model()
         return lambda tokens, at: model(
-            tokens, input_pos=at + torch.arange(tokens.shape[1]), inputs_embeds=torch.zeros(*tokens.shape, width)
+            tokens,
+            input_pos=at + torch.arange(tokens.shape[1]),
+            inputs_embeds=torch.zeros(*tokens.shape, width),
         )
 
     cases = []
@@ -462,7 +522,9 @@ def main() -> None:
     for name in options.only:
         expected[name] = FORMS[name](name)
         print(name, [f"{case['least_lead']:.2g}" for case in expected[name]], flush=True)
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(expected[name])}" for name in FORMS if name in expected)
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(expected[name])}" for name in FORMS if name in expected
+    )
     path.write_text("{" + lines + "}\n")
 
 

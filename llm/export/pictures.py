@@ -1,8 +1,8 @@
-"""Tiles of pictures as Hugging Face's processors cut them, with Pillow: what `RgbImage::tiles` has to give, to the bit.
+"""Image tiles of Hugging Face's processors with Pillow, which `RgbImage::tiles` must match exactly.
 
-Writes `llm/forms/pictures.json`: for each picture and processor, the tiles in their order by size and checksum.
-Needs `transformers`, `numpy`, and `pillow` of at most version 12: version 13 resizes columns before rows where that is quicker, which
-moves points by one.
+Writes `llm/forms/pictures.json`: size and checksum of each tile, for each image and processor.
+Requires `transformers`, `numpy`, and `pillow` 12 or older: version 13 may resize columns before
+rows, which changes some pixels by one.
 """
 
 import json
@@ -38,15 +38,15 @@ SIZES = [
 ]
 
 
-def picture(width, height):
-    """Edges, gradients and noise, by integers alone."""
+def test_image(width, height):
+    """An image of edges, gradients and noise, computed with integers only."""
     y, x, c = numpy.mgrid[0:height, 0:width, 0:3].astype(numpy.int64)
     points = (x * x * 7 + y * 13 * (c + 1) + x * y * 3 + 80 * ((x // 9 + y // 5) % 2)) % 256
     return Image.fromarray(points.astype(numpy.uint8), "RGB")
 
 
 def described(tiles):
-    """Size and checksum of each tile, which is `[3, height, width]`."""
+    """Size and checksum of each tile of shape `[3, height, width]`."""
     found = []
     for tile in tiles:
         tile = numpy.asarray(tile)
@@ -102,7 +102,7 @@ def resized(image):
 def main():
     cases = []
     for width, height in SIZES:
-        image = picture(width, height)
+        image = test_image(width, height)
         case = {"width": width, "height": height, "resized": resized(image)}
         case["canvas"] = {most: canvas(image, most) for most in [1, 4, 6]}
         case["closest"] = {most: closest(image, most) for most in [1, 4, 12]}

@@ -1,10 +1,14 @@
-"""What ExecuTorch's own runtime computes with an exported model: the reference for quantized ones, and a peer to measure.
+"""Runs an exported model in ExecuTorch's own runtime: reference for quantized models, and
+benchmark.
 
-    python runtime.py MODEL.pte EXPECTED.json [--write FILE]     compares, or writes what it chooses and its logits
-    python runtime.py MODEL.pte --bench TOKENS                   the time of a token, fastest of five rounds
+    python runtime.py MODEL.pte EXPECTED.json [--write FILE]
+    python runtime.py MODEL.pte --bench TOKENS
 
-Of a program that computes with weights of 4 bits and activations of 8, PyTorch eager is no reference: its products are of numbers that were
-quantized and dequantized, XNNPACK's of codes.
+The first form compares or writes the greedy tokens and some logits. The second prints the time per
+token, the fastest of five rounds.
+
+PyTorch's eager mode is no reference for int4 weights with int8 activations: it multiplies
+dequantized values, while XNNPACK multiplies quantized ones.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ def logits_of(module, tokens: list[int], position: int) -> torch.Tensor:
 
 
 def greedy(path: Path, prompt: list[int], count: int) -> tuple[list[int], list[list[float]], float]:
-    """What is chosen, a few logits of each step, and how far the closest choice was from another."""
+    """The greedy tokens, some logits of each step, and the smallest lead over another token."""
     module, at, tokens, chosen, rows, least = load(path), 0, prompt, [], [], float("inf")
     for _ in range(count):
         logits = logits_of(module, tokens, at)
@@ -43,7 +47,13 @@ def greedy(path: Path, prompt: list[int], count: int) -> tuple[list[int], list[l
         at += len(tokens)
         tokens = [int(best.indices[0])]
         chosen += tokens
-        rows.append([round(float(best.values[0]), 4), round(float(best.values[1]), 4), round(float(logits[5]), 4)])
+        rows.append(
+            [
+                round(float(best.values[0]), 4),
+                round(float(best.values[1]), 4),
+                round(float(logits[5]), 4),
+            ]
+        )
     return chosen, rows, least
 
 
@@ -71,7 +81,10 @@ def main() -> None:
     cases = []
     for case in json.loads(options.expected.read_text()):
         chosen, rows, least = greedy(options.model, case["ids"], len(case["chosen"]))
-        same = next((at for at, pair in enumerate(zip(chosen, case["chosen"])) if pair[0] != pair[1]), len(chosen))
+        same = next(
+            (at for at, pair in enumerate(zip(chosen, case["chosen"])) if pair[0] != pair[1]),
+            len(chosen),
+        )
         print(f"{same} of {len(chosen)} tokens as in {options.expected}, least lead {least:.3g}")
         cases.append({"ids": case["ids"], "chosen": chosen, "least_lead": least, "logits": rows})
     if options.write:

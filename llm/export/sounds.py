@@ -1,6 +1,7 @@
-"""Writes `llm/tests/sounds`: short sounds in compressed files, and what libsndfile reads from them, as `soundfile` (pip) has it.
+"""Writes `llm/tests/sounds`: short compressed audio files, and libsndfile's samples of them.
 
-Of the samples, which are the mean of the channels, every so manyth is in `sounds.json`, and how many there are.
+`sounds.json` contains their lengths and every n-th sample of the mean of the channels, as read by
+the package `soundfile`.
 """
 
 import json
@@ -14,7 +15,7 @@ STEP = 53
 
 
 def sweep(rate: int, seconds: float, channels: int) -> np.ndarray:
-    """A tone that rises from 100 Hz to 3 kHz, in each channel quieter than in the one before."""
+    """A tone that rises from 100 Hz to 3 kHz; each channel is quieter than the previous one."""
     time = np.arange(int(rate * seconds)) / rate
     tone = np.sin(2 * np.pi * (100 * time + 1450 / seconds * time**2))
     return np.stack([0.7 / (1 + channel) * tone for channel in range(channels)], 1)
@@ -38,7 +39,9 @@ def main() -> None:
         samples, rate = soundfile.read(path, dtype="float64", always_2d=True)
         mean = samples.mean(1)
         some = [round(float(sample), 8) for sample in mean[::STEP]]
-        cases.append({"file": path.name, "rate": rate, "count": len(mean), "step": STEP, "samples": some})
+        cases.append(
+            {"file": path.name, "rate": rate, "count": len(mean), "step": STEP, "samples": some}
+        )
     lines = ",\n".join(json.dumps(case) for case in cases)
     (OUT / "sounds.json").write_text(f"[\n{lines}\n]\n")
 

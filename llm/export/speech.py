@@ -1,10 +1,13 @@
-"""Exports a small encoder-decoder for speech with random weights, in the form in which Optimum exports Whisper, and what PyTorch hears with it.
+"""Exports a small random speech recognition model in the form of Optimum's Whisper exports, with
+its expected outputs.
 
     python speech.py [--rules]
 
-Writes `../forms/speech.pte`, a sound, and in `../forms/speech.json` the features that Hugging Face's `WhisperFeatureExtractor` makes of it (some of
-them, and sums), and the tokens that follow. Needs `transformers`. `--rules` writes `../forms/speech_rules.json` alone: what the program that is there chooses in
-ExecuTorch's runtime, behind Hugging Face's processors of logits for Whisper, which suppress tokens and keep timestamps in order.
+Writes `../forms/speech.pte`, an audio file, and `../forms/speech.json`: samples and sums of the
+features of Hugging Face's `WhisperFeatureExtractor`, and the generated tokens. Requires
+`transformers`. `--rules` writes `../forms/speech_rules.json` only: the tokens that the existing
+program generates in ExecuTorch's runtime with Hugging Face's logits processors for Whisper, which
+suppress tokens and keep timestamps in order.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ class Attention(nn.Module):
     def heads(self, x: torch.Tensor) -> torch.Tensor:
         return x.unflatten(-1, (HEADS, WIDTH // HEADS)).transpose(1, 2)
 
-    def forward(self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask=None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask=None
+    ) -> torch.Tensor:
         made = F.scaled_dot_product_attention(self.heads(self.q(x)), keys, values, attn_mask=mask)
         return self.out(made.transpose(1, 2).flatten(2))
 
@@ -58,11 +63,13 @@ class Encoder(nn.Module):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         x = F.gelu(self.second(F.gelu(self.first(features)))).transpose(1, 2)
         normed, attention = self.norm(x), self.attention
-        return x + attention(normed, attention.heads(attention.k(normed)), attention.heads(attention.v(normed)))
+        return x + attention(
+            normed, attention.heads(attention.k(normed)), attention.heads(attention.v(normed))
+        )
 
 
 class Decoder(nn.Module):
-    """A token, what was heard, and the token's position; keys and values of the tokens are kept."""
+    """Decodes one token at a position, given the encoder's output, with a KV cache."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +79,9 @@ class Decoder(nn.Module):
         for name in ("keys", "values"):
             self.register_buffer(name, torch.zeros(1, HEADS, CONTEXT, WIDTH // HEADS))
 
-    def forward(self, tokens: torch.Tensor, heard: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, tokens: torch.Tensor, heard: torch.Tensor, position: torch.Tensor
+    ) -> torch.Tensor:
         x = self.tokens(tokens) + self.places(position)
         normed = self.norms[0](x)
         self.keys.index_copy_(2, position, self.own.heads(self.own.k(normed)))
@@ -85,16 +94,33 @@ class Decoder(nn.Module):
 
 
 def sound() -> numpy.ndarray:
-    """A second and a half: tones that rise, and noise, in 16 bits."""
+    """One and a half seconds of 16-bit audio: rising tones and noise."""
     at = numpy.arange(int(1.5 * RATE)) / RATE
     noise = torch.randn(len(at), generator=torch.Generator().manual_seed(3)).numpy()
-    wave = 0.4 * numpy.sin(2 * math.pi * (200 + 900 * at) * at) + 0.2 * numpy.sin(2 * math.pi * 3000 * at) + 0.02 * noise
+    wave = (
+        0.4 * numpy.sin(2 * math.pi * (200 + 900 * at) * at)
+        + 0.2 * numpy.sin(2 * math.pi * 3000 * at)
+        + 0.02 * noise
+    )
     return (wave * 32767).clip(-32768, 32767).astype("<i2")
 
 
 def wav(samples: numpy.ndarray) -> bytes:
     data = samples.tobytes()
-    head = struct.pack("<4sI4s4sIHHIIHH", b"RIFF", 36 + len(data), b"WAVE", b"fmt ", 16, 1, 1, RATE, 2 * RATE, 2, 16)
+    head = struct.pack(
+        "<4sI4s4sIHHIIHH",
+        b"RIFF",
+        36 + len(data),
+        b"WAVE",
+        b"fmt ",
+        16,
+        1,
+        1,
+        RATE,
+        2 * RATE,
+        2,
+        16,
+    )
     return head + struct.pack("<4sI", b"data", len(data)) + data
 
 
@@ -106,11 +132,21 @@ def features(samples: numpy.ndarray, bins: int, seconds: int) -> torch.Tensor:
 
 def described(samples: numpy.ndarray, bins: int, seconds: int) -> dict:
     made = features(samples, bins, seconds)[0]
-    some = [[row, frame, float(made[row, frame])] for row in range(0, bins, 7) for frame in range(0, made.shape[1], 13)]
-    return {"bins": bins, "seconds": seconds, "frames": made.shape[1], "mean": float(made.mean()), "some": some}
+    some = [
+        [row, frame, float(made[row, frame])]
+        for row in range(0, bins, 7)
+        for frame in range(0, made.shape[1], 13)
+    ]
+    return {
+        "bins": bins,
+        "seconds": seconds,
+        "frames": made.shape[1],
+        "mean": float(made.mean()),
+        "some": some,
+    }
 
 
-# Where Whisper has them: text, the end, the start, languages, tasks, `<|notimestamps|>`, timestamps.
+# In Whisper's order: text, end, start, languages, tasks, `<|notimestamps|>`, timestamps.
 RULES = {
     "eos_token_id": 39,
     "decoder_start_token_id": 40,
@@ -121,8 +157,10 @@ RULES = {
 }
 
 
-def ruled(samples: numpy.ndarray, timestamps: bool, task: str, suppress: list[int], first: list[int]) -> dict:
-    # Loaded each time, so that its caches are empty.
+def ruled(
+    samples: numpy.ndarray, timestamps: bool, task: str, suppress: list[int], first: list[int]
+) -> dict:
+    # Loaded anew for each case, so that its caches are empty.
     program = load(OUT / "speech.pte")
     heard = program.run_method("encoder", (features(samples, MELS, SECONDS),))[0].clone()
 
@@ -132,12 +170,17 @@ def ruled(samples: numpy.ndarray, timestamps: bool, task: str, suppress: list[in
     config = GenerationConfig(**RULES)
     languages = torch.tensor(list(RULES["lang_to_id"].values()))
     with torch.no_grad():
-        logits = decoder(torch.tensor([[RULES["decoder_start_token_id"]]]), heard, torch.tensor([0]))[0]
+        logits = decoder(
+            torch.tensor([[RULES["decoder_start_token_id"]]]), heard, torch.tensor([0])
+        )[0]
         language = int(languages[logits[languages].argmax()])
         tokens = [RULES["decoder_start_token_id"], language, RULES["task_to_id"][task]]
         tokens += [] if timestamps else [RULES["no_timestamps_token_id"]]
         start = len(tokens)
-        processors = [SuppressTokensLogitsProcessor(suppress), SuppressTokensAtBeginLogitsProcessor(first, start)]
+        processors = [
+            SuppressTokensLogitsProcessor(suppress),
+            SuppressTokensAtBeginLogitsProcessor(first, start),
+        ]
         processors += [WhisperTimeStampLogitsProcessor(config, start)] if timestamps else []
         least, forced = float("inf"), 0
         for at in range(CONTEXT):
@@ -153,7 +196,11 @@ def ruled(samples: numpy.ndarray, timestamps: bool, task: str, suppress: list[in
             forced += tokens[-1] != top
             if tokens[-1] == RULES["eos_token_id"]:
                 break
-    print(task, "timestamps" if timestamps else "text", f"least lead {least:.2g}, {forced} of {len(tokens)} by rule")
+    print(
+        task,
+        "timestamps" if timestamps else "text",
+        f"least lead {least:.2g}, {forced} of {len(tokens)} by rule",
+    )
     name = next(name for name, token in RULES["lang_to_id"].items() if token == language)
     return {
         "timestamps": timestamps,
@@ -191,7 +238,11 @@ def main() -> None:
         "encoder": export(encoder, (torch.zeros(1, MELS, SECONDS * 100),), strict=False),
         "text_decoder": export(decoder, example, strict=False),
     }
-    write("speech", methods, {"get_eos_ids": [60], "get_max_context_len": CONTEXT, "get_vocab_size": VOCABULARY})
+    write(
+        "speech",
+        methods,
+        {"get_eos_ids": [60], "get_max_context_len": CONTEXT, "get_vocab_size": VOCABULARY},
+    )
     chosen, least, tokens = [], float("inf"), list(START)
     with torch.no_grad():
         for at in range(CONTEXT):
@@ -203,8 +254,12 @@ def main() -> None:
             chosen.append(int(best.indices[0]))
             tokens.append(chosen[-1])
     print("least lead", least)
-    # The last one has 30 seconds, as Whisper has, of which most is silence.
-    cases = [described(samples, 80, SECONDS), described(samples, 128, SECONDS), described(samples[:8000], 80, 30)]
+    # The last one is padded to Whisper's 30 seconds, mostly silence.
+    cases = [
+        described(samples, 80, SECONDS),
+        described(samples, 128, SECONDS),
+        described(samples[:8000], 80, 30),
+    ]
     cases[2]["samples"] = 8000
     cases[2]["some"] = cases[2]["some"][::10]
     text = json.dumps({"start": START, "chosen": chosen, "least_lead": least, "features": cases})

@@ -1,7 +1,8 @@
-"""Chat templates as public models have them, and what Hugging Face's `apply_chat_template` makes of them: `../tests/templates.json`.
+"""Chat templates of public models, with the results of Hugging Face's `apply_chat_template`:
+`../tests/templates.json`.
 
-The templates are written for this file after what the models' documentation says of their prompts, with the idioms that theirs use.
-Needs `transformers` (whose environment of Jinja this takes) and `jinja2`.
+The templates are written for this file from the models' prompt documentation, with the idioms of
+the originals. Requires `transformers`, whose Jinja environment is used, and `jinja2`.
 """
 
 from __future__ import annotations
@@ -467,9 +468,13 @@ ZEPHYR = """{% for message in messages %}
 {% endif %}
 {% endfor %}"""
 
-COMMAND = r"""{{ bos_token }}{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}{% if system_message != false %}{{ '<|START|><|SYSTEM|>' + system_message + '<|END|>' }}{% endif %}{% for message in loop_messages %}{% set content = message['content'] %}{% if message['role'] == 'user' %}{{ '<|START|><|USER|>' + content.strip() + '<|END|>' }}{% elif message['role'] == 'assistant' %}{{ '<|START|><|CHATBOT|>'  + content.strip() + '<|END|>' }}{% endif %}{% endfor %}{% if tools %}{% for tool in tools %}{% if loop.index0 != 0 %}{{ '\n\n' }}{% endif %}{{ '```python\ndef ' + tool.function.name + '(' }}{% for param_name, param_fields in tool.function.parameters.properties.items() %}{% if loop.index0 != 0 %}{{ ', ' }}{% endif %}{{ param_name + ': ' }}{% if not param_name in tool.function.parameters.required %}{{ 'Optional[' + param_fields.type + '] = None' }}{% else %}{{ param_fields.type }}{% endif %}{% endfor %}{{ ') -> List[Dict]:\n    """' ~ tool.function.description ~ '"""\n    pass\n```' }}{% endfor %}{% endif %}{% if add_generation_prompt %}{{ '<|START|><|CHATBOT|>' }}{% endif %}"""
+COMMAND = (
+    r"""{{ bos_token }}{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}{% if system_message != false %}{{ '<|START|><|SYSTEM|>' + system_message + '<|END|>' }}{% endif %}{% for message in loop_messages %}{% set content = message['content'] %}{% if message['role'] == 'user' %}{{ '<|START|><|USER|>' + content.strip() + '<|END|>' }}{% elif message['role'] == 'assistant' %}{{ '<|START|><|CHATBOT|>'  + content.strip() + '<|END|>' }}{% endif %}{% endfor %}{% if tools %}{% for tool in tools %}{% if loop.index0 != 0 %}{{ '\n\n' }}{% endif %}{{ '```python\ndef ' + tool.function.name + '(' }}{% for param_name, param_fields in tool.function.parameters.properties.items() %}{% if loop.index0 != 0 %}{{ ', ' }}{% endif %}{{ param_name + ': ' }}{% if not param_name in tool.function.parameters.required %}{{ 'Optional[' + param_fields.type + '] = None' }}{% else %}{{ param_fields.type }}{% endif %}{% endfor %}{{ ') -> List[Dict]:\n    """
+    " ~ tool.function.description ~ "
+    """\n    pass\n```' }}{% endfor %}{% endif %}{% if add_generation_prompt %}{{ '<|START|><|CHATBOT|>' }}{% endif %}"""
+)
 
-# Types as TypeScript has them, by macros that call themselves and each other.
+# TypeScript types, rendered by mutually recursive macros.
 HARMONY = r"""{%- macro render_type(spec, required, is_nullable=false) -%}
     {%- if spec.type == "array" -%}
         {%- if spec['items'] -%}
@@ -585,7 +590,7 @@ HARMONY = r"""{%- macro render_type(spec, required, is_nullable=false) -%}
 {%- if add_generation_prompt -%}<|start|>assistant{%- endif -%}
 """
 
-# What of Jinja and Python templates use, a piece each.
+# Features of Jinja and Python that templates use, one template each.
 PIECES = [
     "{{ true }} {{ false }} {{ none }} {{ 1 }} {{ 1.0 }} {{ 0.1 }} {{ 1e16 }} {{ 1e-7 }} {{ 123456789.125 }} {{ missing }}",
     "{{ ['a', \"it's\", 'say \"x\"', 1, 2.5, none, true] }} {{ {'k': ['v'], 'n': {}} }} {{ (1, 2) }} {{ (1,) }} {{ [] }} {{ '\\\\n' }}",
@@ -639,15 +644,33 @@ TOOLS = [
                     "days": {"type": "integer", "default": 2, "minimum": 0.5},
                     "units": {"type": "string", "enum": ["C", "F"], "default": "C"},
                     "tags": {"type": "array", "items": {"type": "string"}, "nullable": True},
-                    "place": {"type": "object", "properties": {"x": {"type": ["number", "null"]}, "y": {"type": "boolean"}}, "required": ["x"]},
+                    "place": {
+                        "type": "object",
+                        "properties": {"x": {"type": ["number", "null"]}, "y": {"type": "boolean"}},
+                        "required": ["x"],
+                    },
                 },
                 "required": ["city"],
             },
         },
     },
-    {"type": "function", "function": {"name": "now", "description": "Tells the time.", "parameters": {"type": "object", "properties": {}}}},
+    {
+        "type": "function",
+        "function": {
+            "name": "now",
+            "description": "Tells the time.",
+            "parameters": {"type": "object", "properties": {}},
+        },
+    },
 ]
-CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": {"city": "Zürich", "days": 3, "deep": [1.5, None, True]}}}
+CALL = {
+    "id": "abcdefghi",
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "arguments": {"city": "Zürich", "days": 3, "deep": [1.5, None, True]},
+    },
+}
 SYSTEM = {"role": "system", "content": " Be brief. /no_think"}
 USER = {"role": "user", "content": " What's the weather? \n"}
 ASSISTANT = {"role": "assistant", "content": "<think>\nhm\n</think>\n\nSunny, 20 °C."}
@@ -680,7 +703,17 @@ CONVERSATIONS = {
         True,
     ),
     "arguments": (
-        [SYSTEM, {**USER, "name": "Ada"}, {"role": "assistant", "content": "Rain.", "reasoning_content": "\nIt is <wet>.\n", "name": "bot"}, USER],
+        [
+            SYSTEM,
+            {**USER, "name": "Ada"},
+            {
+                "role": "assistant",
+                "content": "Rain.",
+                "reasoning_content": "\nIt is <wet>.\n",
+                "name": "bot",
+            },
+            USER,
+        ],
         [],
         True,
         {
@@ -690,18 +723,26 @@ CONVERSATIONS = {
             "builtin_tools": ["code_interpreter", "browser"],
             "custom_tools": TOOLS[1:],
             "tools_in_user_message": False,
-            "documents": [{"title": "Weather <é>", "text": "It's wet.", "n": 1.5}, {"title": "Other", "text": "", "n": None}],
+            "documents": [
+                {"title": "Weather <é>", "text": "It's wet.", "n": 1.5},
+                {"title": "Other", "text": "", "n": None},
+            ],
             "bos_token": "<other>",
         },
     ),
     "thinking": (
-        [USER, {**ASSISTANT, "reasoning_content": "No."}, USER, {"role": "assistant", "content": "\nYes.", "reasoning_content": "Now."}],
+        [
+            USER,
+            {**ASSISTANT, "reasoning_content": "No."},
+            USER,
+            {"role": "assistant", "content": "\nYes.", "reasoning_content": "Now."},
+        ],
         TOOLS,
         False,
         {"enable_thinking": True, "tools_in_user_message": False, "reasoning_effort": None},
     ),
 }
-# With what there is besides messages and functions.
+# Templates with arguments besides messages and functions.
 ARGUMENT_PIECES = [
     "{% if documents %}{% for d in documents %}[{{ loop.index }}] {{ d['title'] ~ ': ' ~ d.text }} {{ d.n | tojson }} {% endfor %}{% endif %}{{ documents is defined }}",
     "{{ enable_thinking | default(true) }} {{ enable_thinking is false }} {{ not_there is defined }} {{ reasoning_effort | default('medium', true) }}",
@@ -731,21 +772,45 @@ def render(template: str, conversation: str) -> dict:
     arguments = {"documents": None, **TOKENS, **(rest[0] if rest else {})}
     compiled = chat_template_utils._compile_jinja_template(template)
     try:
-        text = compiled.render(messages=messages, tools=tools or None, add_generation_prompt=add_generation_prompt, **arguments)
+        text = compiled.render(
+            messages=messages,
+            tools=tools or None,
+            add_generation_prompt=add_generation_prompt,
+            **arguments,
+        )
     except Exception as error:  # noqa: BLE001
         return {"conversation": conversation, "refused": str(error)}
     return {"conversation": conversation, "text": text}
 
 
 def main() -> None:
-    templates = [{"name": name, "template": template, "cases": [render(template, it) for it in CONVERSATIONS]} for name, template in MODELS.items()]
-    templates += [{"name": f"piece {at}", "template": template, "cases": [render(template, "tools")]} for at, template in enumerate(PIECES)]
+    templates = [
+        {
+            "name": name,
+            "template": template,
+            "cases": [render(template, it) for it in CONVERSATIONS],
+        }
+        for name, template in MODELS.items()
+    ]
     templates += [
-        {"name": f"argument piece {at}", "template": template, "cases": [render(template, it) for it in ("one", "arguments", "thinking")]}
+        {"name": f"piece {at}", "template": template, "cases": [render(template, "tools")]}
+        for at, template in enumerate(PIECES)
+    ]
+    templates += [
+        {
+            "name": f"argument piece {at}",
+            "template": template,
+            "cases": [render(template, it) for it in ("one", "arguments", "thinking")],
+        }
         for at, template in enumerate(ARGUMENT_PIECES)
     ]
     conversations = {
-        name: {"messages": messages, "tools": tools, "add_generation_prompt": prompt, **({"arguments": rest[0]} if rest else {})}
+        name: {
+            "messages": messages,
+            "tools": tools,
+            "add_generation_prompt": prompt,
+            **({"arguments": rest[0]} if rest else {}),
+        }
         for name, (messages, tools, prompt, *rest) in CONVERSATIONS.items()
     }
     whole = {"tokens": TOKENS, "conversations": conversations, "templates": templates}

@@ -1,5 +1,7 @@
-"""The text that the language model of the fixtures learns: a translation of the Bible into modern English (eBible.org's), which is in the
-public domain, from Debian's package `sword-text-web`, and conversations made of its verses.
+"""Training text of the fixtures' language model.
+
+It consists of the World English Bible (eBible.org), which is in the public domain, from Debian's
+package `sword-text-web`, and of conversations made of its verses.
 
     apt-get download sword-text-web && dpkg -x sword-text-web*.deb FOLDER && pip install pysword
 """
@@ -13,7 +15,7 @@ from pathlib import Path
 BEGIN, END, TURN, TURN_END = "<|begin_of_text|>", "<|end_of_text|>", "<|im_start|>", "<|im_end|>"
 SPECIAL = (BEGIN, END, TURN, TURN_END)
 
-# Words that a question asks for: not those that are everywhere.
+# Frequent words, about which no questions are asked.
 COMMON = {
     "about",
     "above",
@@ -158,11 +160,17 @@ COMMON = {
     "might",
     "must",
 }
-QUESTIONS = ("Tell me about {}.", "What do you know about {}?", "Speak of {}.", "{}?", "What about {}?")
+QUESTIONS = (
+    "Tell me about {}.",
+    "What do you know about {}?",
+    "Speak of {}.",
+    "{}?",
+    "What about {}?",
+)
 
 
-def verses(folder: Path, most: int | None = None) -> list[list[str]]:
-    """The verses of each chapter, or of so many."""
+def verses(folder: Path, limit: int | None = None) -> list[list[str]]:
+    """The verses by chapter, at most `most` chapters."""
     from pysword.modules import SwordModules
 
     modules = SwordModules(str(folder / "usr/share/sword"))
@@ -172,7 +180,7 @@ def verses(folder: Path, most: int | None = None) -> list[list[str]]:
     for books in bible.get_structure().get_books().values():
         for book in books:
             for number in range(1, book.num_chapters + 1):
-                if len(chapters) == most:
+                if len(chapters) == limit:
                     return chapters
                 found = bible.get_iter(books=[book.name], chapters=[number], clean=False)
                 clean = [plain(verse) for verse in found]
@@ -185,7 +193,13 @@ def plain(verse: str) -> str:
     verse = re.sub(r"<note\b.*?</note>", "", verse, flags=re.DOTALL)
     verse = re.sub(r"<title\b.*?</title>", "", verse, flags=re.DOTALL)
     verse = re.sub(r"<[^>]*>", " ", verse)
-    verse = verse.replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"').replace("—", "-")
+    verse = (
+        verse.replace("’", "'")
+        .replace("‘", "'")
+        .replace("“", '"')
+        .replace("”", '"')
+        .replace("—", "-")
+    )
     verse = re.sub(r"\s+", " ", verse).strip()
     return re.sub(r"\s+([,.;:?!])", r"\1", verse)
 
@@ -195,12 +209,14 @@ def documents(chapters: list[list[str]]) -> list[str]:
 
 
 def conversations(chapters: list[list[str]], choice: random.Random) -> list[str]:
-    """Turns of a user who asks for a word and of an assistant who has a verse with it, as ChatML writes them."""
+    """ChatML conversations: the user asks about a word, the assistant replies with a verse."""
     made = []
     for chapter in chapters:
         turns = []
         for at, verse in enumerate(chapter):
-            words = [word for word in re.findall(r"[A-Za-z]{4,}", verse) if word.lower() not in COMMON]
+            words = [
+                word for word in re.findall(r"[A-Za-z]{4,}", verse) if word.lower() not in COMMON
+            ]
             if not words or len(verse) > 280:
                 continue
             question = choice.choice(QUESTIONS).format(choice.choice(words))
@@ -211,6 +227,9 @@ def conversations(chapters: list[list[str]], choice: random.Random) -> list[str]
         while turns:
             count = choice.choice((1, 1, 2, 3))
             taken, turns = turns[:count], turns[count:]
-            lines = [f"{TURN}user\n{asked}{TURN_END}\n{TURN}assistant\n{told}{TURN_END}\n" for asked, told in taken]
+            lines = [
+                f"{TURN}user\n{asked}{TURN_END}\n{TURN}assistant\n{told}{TURN_END}\n"
+                for asked, told in taken
+            ]
             made.append(BEGIN + "".join(lines) + END)
     return made

@@ -1,8 +1,10 @@
-"""Writes `llm/tests/tokenizers/`: small tokenizers of all formats, and the tokens that their own Python packages make of a few texts.
+"""Writes `llm/tests/tokenizers/`: small tokenizers of all formats, with the tokens that their own
+Python packages produce.
 
     python tokenizer_forms.py TEXT TOKENIZER_JSON
 
-TEXT is the folder of the text (`text.py`), TOKENIZER_JSON the tokenizer that `train.py` made, of which the forms of tiktoken and Tekken are.
+TEXT is the folder of the text (`text.py`). TOKENIZER_JSON is the tokenizer of `train.py`, from
+which the tiktoken and Tekken files are derived.
 """
 
 from __future__ import annotations
@@ -38,33 +40,59 @@ TEXTS = (
 
 
 def bytes_of(piece: str) -> bytes:
-    """What a piece of the byte-level alphabet stands for."""
+    """Bytes of a piece in the byte-level alphabet."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in visible]
-    table = {chr(byte): byte for byte in visible} | {chr(256 + at): byte for at, byte in enumerate(others)}
+    table = {chr(byte): byte for byte in visible} | {
+        chr(256 + at): byte for at, byte in enumerate(others)
+    }
     return bytes(table[character] for character in piece)
 
 
 def ranks(tokenizer: Tokenizer) -> dict[bytes, int]:
-    pieces = sorted((id, piece) for piece, id in tokenizer.get_vocab().items() if piece not in text.SPECIAL)
+    pieces = sorted(
+        (id, piece) for piece, id in tokenizer.get_vocab().items() if piece not in text.SPECIAL
+    )
     made = [bytes_of(piece) for _, piece in pieces]
-    # Single bytes have to come in the order of their values for some readers, and any order will do for the others.
-    made = sorted(piece for piece in made if len(piece) == 1) + [piece for piece in made if len(piece) > 1]
+    # Some readers require single bytes in the order of their values; the others accept any order.
+    made = sorted(piece for piece in made if len(piece) == 1) + [
+        piece for piece in made if len(piece) > 1
+    ]
     return {piece: rank for rank, piece in enumerate(made)}
 
 
 def write_tiktoken(mergeable: dict[bytes, int]) -> tiktoken.Encoding:
     lines = [f"{base64.b64encode(piece).decode()} {rank}\n" for piece, rank in mergeable.items()]
     (FOLDER / "llama3.tiktoken").write_text("".join(lines))
-    # Llama 3's special tokens, of which the first two are tried.
+    # Llama 3's special tokens; the first two are tested.
     special = {"<|begin_of_text|>": len(mergeable), "<|end_of_text|>": len(mergeable) + 1}
-    return tiktoken.Encoding("llama3", pat_str=PIECES, mergeable_ranks=mergeable, special_tokens=special)
+    return tiktoken.Encoding(
+        "llama3", pat_str=PIECES, mergeable_ranks=mergeable, special_tokens=special
+    )
 
 
 def write_tekken(mergeable: dict[bytes, int]) -> tiktoken.Encoding:
-    # As in Mistral's files since the seventh version, which name more than the first had.
-    names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"]
-    names += ["[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]"]
+    # Mistral's special tokens since version 7 of the format, which names more than earlier ones.
+    names = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        "[INST]",
+        "[/INST]",
+        "[AVAILABLE_TOOLS]",
+        "[/AVAILABLE_TOOLS]",
+        "[TOOL_RESULTS]",
+    ]
+    names += [
+        "[/TOOL_RESULTS]",
+        "[TOOL_CALLS]",
+        "[IMG]",
+        "<pad>",
+        "[IMG_BREAK]",
+        "[IMG_END]",
+        "[PREFIX]",
+        "[MIDDLE]",
+    ]
     names += ["[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"]
     config = {
         "pattern": PIECES,
@@ -77,10 +105,12 @@ def write_tekken(mergeable: dict[bytes, int]) -> tiktoken.Encoding:
         {"rank": rank, "token_bytes": base64.b64encode(piece).decode(), "token_str": None}
         for piece, rank in mergeable.items()
     ]
-    special = [{"rank": rank, "token_str": name, "is_control": True} for rank, name in enumerate(names)]
+    special = [
+        {"rank": rank, "token_str": name, "is_control": True} for rank, name in enumerate(names)
+    ]
     whole = {"config": config, "vocab": pieces, "special_tokens": special}
     (FOLDER / "tekken.json").write_text(json.dumps(whole, separators=(",", ":")) + "\n")
-    # Tokens come behind the special ones.
+    # Tokens follow the special ones.
     shifted = {piece: rank + len(names) for piece, rank in mergeable.items()}
     return tiktoken.Encoding("tekken", pat_str=PIECES, mergeable_ranks=shifted, special_tokens={})
 
@@ -96,7 +126,7 @@ def write_sentencepiece(sentences: list[str], kind: str) -> sentencepiece.Senten
             vocab_size=600,
             byte_fallback=True,
             character_coverage=1.0,
-            # Text as it is: the table of another rule takes 240 kB.
+            # No normalization: the tables of other rules have 240 kB.
             normalization_rule_name="identity",
             remove_extra_whitespaces=kind != "bpe",
             minloglevel=2,
@@ -108,14 +138,20 @@ def write_sentencepiece(sentences: list[str], kind: str) -> sentencepiece.Senten
 
 
 def write_mapped() -> None:
-    """A small model with a map of characters, and what it makes of texts that the map changes: `mapped.model`, `mapped.json`."""
+    """A small model with a character map, and its tokens of texts that the map changes."""
     rules = {"ﬁ": "fi", "ﬂ": "fl", "½": "1/2", "ﷺ": "صلى الله عليه وسلم", "A": "a"}
     spelled = lambda characters: " ".join(f"{ord(character):X}" for character in characters)
-    lines = ["the cat sat on the mat and looked at the dog", "in the beginning was the word", "ﬁne ﬂowers and ½ a cup ﷺ"]
+    lines = [
+        "the cat sat on the mat and looked at the dog",
+        "in the beginning was the word",
+        "ﬁne ﬂowers and ½ a cup ﷺ",
+    ]
     made = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rules.tsv"
-        path.write_text("".join(f"{spelled(found)}\t{spelled(rule)}\n" for found, rule in rules.items()))
+        path.write_text(
+            "".join(f"{spelled(found)}\t{spelled(rule)}\n" for found, rule in rules.items())
+        )
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(lines * 20),
             model_writer=made,
@@ -128,7 +164,8 @@ def write_mapped() -> None:
             num_threads=1,
         )
     (FOLDER / "mapped.model").write_bytes(made.getvalue())
-    # The same under the name of the usual map: what a file has counts, not where it says that this came from.
+    # The same under the name of the usual rule: the map in the file applies, not the one of that
+    # name.
     named = sentencepiece_model_pb2.ModelProto.FromString(made.getvalue())
     named.normalizer_spec.name = "nmt_nfkc"
     (FOLDER / "mapped_named.model").write_bytes(named.SerializeToString())
@@ -139,7 +176,7 @@ def write_mapped() -> None:
 
 
 def write_llama2c(model: sentencepiece.SentencePieceProcessor) -> None:
-    """As llama2.c's `tokenizer.py`, and as ExecuTorch's, which begins with three more numbers."""
+    """The formats of llama2.c's `tokenizer.py` and of ExecuTorch, which prepends three integers."""
     pieces = []
     for id in range(model.vocab_size()):
         piece = model.id_to_piece(id)
@@ -171,7 +208,11 @@ def main() -> None:
 
     ordinary = lambda encoding: lambda given: encoding.encode(given, disallowed_special=())
     forms = [
-        case("tokenizer.json", lambda given: tokenizer.encode(given).ids, lambda ids: tokenizer.decode(ids)),
+        case(
+            "tokenizer.json",
+            lambda given: tokenizer.encode(given).ids,
+            lambda ids: tokenizer.decode(ids),
+        ),
         case("llama3.tiktoken", ordinary(llama3), llama3.decode),
         case("tekken.json", ordinary(tekken), tekken.decode),
         case("bpe.model", bpe.encode, bpe.decode),

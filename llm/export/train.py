@@ -1,10 +1,11 @@
-"""Trains the language model of the fixtures and its tokenizer, and writes what exporting it takes.
+"""Trains the fixtures' language model and tokenizer, and writes the inputs of the exporter.
 
     python train.py FOLDER OUT
 
-FOLDER holds the text (`text.py` says from where). In OUT: `tokenizer.json`, `tokenizer_config.json`, `params.json` and `model.pth`, which
-ExecuTorch's own Llama exporter reads. One thread and a fixed seed: the same machine makes the same weights. Those of the fixtures come of the first
-1800 steps, for want of time, and of 450 more with `--resume --steps 450`.
+FOLDER contains the text (see `text.py`). OUT receives `tokenizer.json`, `tokenizer_config.json`,
+`params.json` and `model.pth`, which ExecuTorch's Llama exporter reads. One thread and a fixed seed
+make the weights reproducible on the same machine. The fixtures' weights are those of the first 1800
+steps, and 450 more with `--resume --steps 450`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PARAMS = {
     "rope_theta": 10000.0,
     "multiple_of": 32,
 }
-# How Llama 3 cuts text before it merges.
+# Llama 3's pre-tokenization.
 PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -78,7 +79,7 @@ def write_tokenizer(tokenizer: Tokenizer, out: Path) -> None:
 
 
 def batches(ids: torch.Tensor, generator: torch.Generator):
-    """Windows that cover the text once per round, cut elsewhere each time."""
+    """Windows that cover the text once per epoch, at other offsets in each."""
     while True:
         shift = int(torch.randint(LENGTH, (1,), generator=generator))
         count = (len(ids) - 1 - shift) // LENGTH
@@ -92,7 +93,9 @@ def batches(ids: torch.Tensor, generator: torch.Generator):
 def rate_at(step: int, options: argparse.Namespace) -> float:
     if options.resume:
         return 2e-3 * min((step + 1) / 20, 1 - 0.97 * step / options.steps)
-    return 4e-3 * min((step + 1) / 100, 0.05 + 0.95 * (1 + math.cos(math.pi * step / options.steps)) / 2)
+    return 4e-3 * min(
+        (step + 1) / 100, 0.05 + 0.95 * (1 + math.cos(math.pi * step / options.steps)) / 2
+    )
 
 
 def main() -> None:
@@ -100,7 +103,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--resume", action="store_true", help="go on with OUT/model.pth, at a rate that only falls")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue training OUT/model.pth, at a decreasing rate"
+    )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
@@ -120,7 +125,11 @@ def main() -> None:
     )
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
-            scale = 0.02 / math.sqrt(2 * PARAMS["n_layers"]) if name.endswith(("wo.weight", "w2.weight")) else 0.02
+            scale = (
+                0.02 / math.sqrt(2 * PARAMS["n_layers"])
+                if name.endswith(("wo.weight", "w2.weight"))
+                else 0.02
+            )
             torch.nn.init.normal_(parameter, std=scale)
     if options.resume:
         model.load_state_dict(torch.load(options.out / "model.pth"), strict=False)
@@ -128,7 +137,8 @@ def main() -> None:
     decayed = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     others = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
     optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}], betas=(0.9, 0.97)
+        [{"params": decayed, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}],
+        betas=(0.9, 0.97),
     )
     source, started, mean = batches(ids, generator), time.time(), 0.0
     for step in range(options.steps):
@@ -147,7 +157,10 @@ def main() -> None:
         if step % 50 == 0:
             print(f"step {step}, loss {mean:.3f}, {time.time() - started:.0f} s", flush=True)
             torch.save(model.state_dict(), options.out / "model.pth")
-    torch.save({name: value.clone() for name, value in model.state_dict().items()}, options.out / "model.pth")
+    torch.save(
+        {name: value.clone() for name, value in model.state_dict().items()},
+        options.out / "model.pth",
+    )
     (options.out / "params.json").write_text(json.dumps(PARAMS) + "\n")
 
 

@@ -109,7 +109,7 @@ impl Vocabulary {
                 word.clear();
             }
         }
-        let too_many = |_| Error::Grammar { message: "there are too many tokens".into() };
+        let too_many = |_| Error::Grammar { message: "the vocabulary has too many tokens".into() };
         let end = u32::try_from(words.len()).map_err(too_many)?;
         words.push([&[NO_TEXT], "<|end|>".as_bytes()].concat());
         let trie = TokTrie::from(&TokRxInfo::new(end + 1, end), &words);
@@ -229,8 +229,9 @@ fn readable(message: &str) -> String {
         return "no text can match the schema: a reference may lead back to itself".into();
     }
     if message.contains("coerce_one_of") {
-        return "two alternatives of 'oneOf' could hold at once: they should be of different types, or differ by 'const' or 'enum' in a property that \
-                they require; where it does not matter how many hold, write 'anyOf'"
+        return "two alternatives of 'oneOf' could match at once: they must have different types, \
+                or differ by 'const' or 'enum' in a required property; write 'anyOf' if several \
+                may match"
             .into();
     }
     let told = message.split("\n<backtrace>").next().unwrap_or_default();

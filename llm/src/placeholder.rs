@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_replace_their_marks() {
+    fn objects_replace_their_placeholders() {
         let mark = Placeholder::not_in([]);
         let objects = [
             vec![Input::Tokens(&[1])],
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_occur_in_no_text() {
+    fn placeholders_occur_in_no_text() {
         let numbered = |number: u64| format!("{OBJECT}{number}\u{fffd}");
         let of = |texts: &[&str]| Placeholder::not_in(texts.iter().copied()).0;
         assert_eq!(of(&["a", ""]), OBJECT);

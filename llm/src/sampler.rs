@@ -240,12 +240,12 @@ pub(crate) fn argmax(logits: &[f32]) -> Option<u32> {
     /// Elements compared before the position of the maximum is looked up.
     const BLOCK: usize = 1024;
     /// Elements compared in parallel (SIMD lanes).
-    const SIDE: usize = 16;
+    const LANES: usize = 16;
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let (mut most, mut block) = (f32::NEG_INFINITY, None);
     for (index, logits) in logits.chunks(BLOCK).enumerate() {
-        let mut side = [f32::NEG_INFINITY; SIDE];
-        let (chunks, rest) = logits.as_chunks::<SIDE>();
+        let mut side = [f32::NEG_INFINITY; LANES];
+        let (chunks, rest) = logits.as_chunks::<LANES>();
         for chunk in chunks {
             for (most, logit) in side.iter_mut().zip(chunk) {
                 *most = larger(*most, *logit);

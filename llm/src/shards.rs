@@ -25,7 +25,7 @@ impl Shards {
     }
 
     /// Indices of the programs with a method.
-    fn having(&self, method: &str) -> Result<Vec<usize>, Failure> {
+    fn programs_with(&self, method: &str) -> Result<Vec<usize>, Failure> {
         let mut found = Vec::new();
         for (at, program) in self.0.iter().enumerate() {
             if program.method_names()?.iter().any(|name| name == method) {
@@ -45,12 +45,12 @@ impl Shards {
         inputs: &[ValueRef<'_>],
         run: impl FnOnce(&mut dyn Model, &[ValueRef<'_>]) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let mut having = self.having(method)?;
+        let mut indices = self.programs_with(method)?;
         if self.method_meta(method)?.input_count() == 0 {
             // Several programs may have the same metadata method.
-            having.truncate(1);
+            indices.truncate(1);
         }
-        let (last, before) = having.split_last().ok_or("the list of programs is empty")?;
+        let (last, before) = indices.split_last().ok_or("the list of programs is empty")?;
         let mut passed: Option<Passed> = None;
         for &at in before {
             let given = given(self.0[at].as_ref(), method, inputs, passed.as_ref())?;
@@ -98,17 +98,17 @@ impl Model for Shards {
     }
 
     fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure> {
-        let first = self.having(method)?.first().copied().unwrap_or(0);
+        let first = self.programs_with(method)?.first().copied().unwrap_or(0);
         self.0.get(first).ok_or("the list of programs is empty")?.method_meta(method)
     }
 
     fn gives(&self, method: &str) -> Result<Option<TensorInfo>, Failure> {
-        let last = self.having(method)?.last().copied().unwrap_or(0);
+        let last = self.programs_with(method)?.last().copied().unwrap_or(0);
         self.0.get(last).ok_or("the list of programs is empty")?.gives(method)
     }
 
     fn load(&mut self, method: &str) -> Result<(), Failure> {
-        for at in self.having(method)? {
+        for at in self.programs_with(method)? {
             self.0[at].load(method)?;
         }
         Ok(())
@@ -133,7 +133,7 @@ impl Model for Shards {
     }
 
     fn reset(&mut self, method: &str) -> Result<(), Failure> {
-        for at in self.having(method)? {
+        for at in self.programs_with(method)? {
             self.0[at].reset(method)?;
         }
         Ok(())
@@ -141,7 +141,7 @@ impl Model for Shards {
 
     fn state(&mut self, method: &str) -> Result<Vec<TensorInfo>, Failure> {
         let mut state = Vec::new();
-        for at in self.having(method)? {
+        for at in self.programs_with(method)? {
             state.extend(self.0[at].state(method)?);
         }
         Ok(state)

@@ -159,7 +159,13 @@ mod tests {
 
     pub(super) fn tools() -> Vec<Tool> {
         let tool = |name: &str| {
-            let function = json!({"name": name, "parameters": {"type": "object", "properties": {"x": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}});
+            let function = json!({
+                "name": name,
+                "parameters": {
+                    "type": "object", "properties": {"x": {"$ref": "#/$defs/n"}},
+                    "$defs": {"n": {"type": "integer"}}
+                }
+            });
             Tool::from_json(&json!({"type": "function", "function": function}).to_string()).unwrap()
         };
         vec![tool("f"), tool("g")]

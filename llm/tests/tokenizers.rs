@@ -225,7 +225,9 @@ fn too_many_steps_are_rejected() {
         let token = |at: usize| json!({"id": format!("<{at}>"), "ids": [at], "tokens": ["a"]});
         (0..count).map(|at| (format!("<{at}>"), token(at))).collect()
     };
-    let template = json!({"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": tokens(5000)});
+    let template = json!({
+        "type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": tokens(5000)
+    });
     let refused = changed("post_processor", template).unwrap_err().to_string();
     assert!(refused.contains("its template has 5000 parts"), "{refused}");
 }

@@ -13,8 +13,8 @@ const MIN_WIDTH: f32 = 60.0;
 const MAX_WIDTH: f32 = 260.0;
 pub(super) const HEIGHT: f32 = 34.0;
 /// Horizontal space between neighbours, and vertical space between layers.
-const BESIDE: f32 = 18.0;
-const BETWEEN: f32 = 38.0;
+const HORIZONTAL_GAP: f32 = 18.0;
+const VERTICAL_GAP: f32 = 38.0;
 /// Number of sweeps over all layers.
 const SWEEPS: usize = 6;
 /// Maximum number of dummy slots in total. Further edges are straight lines.
@@ -97,7 +97,7 @@ pub(super) fn compute(nodes: &[Node]) -> Layout {
         let mut x = 0.0;
         for index in layer {
             slots[*index].x = x + slots[*index].width / 2.0;
-            x += slots[*index].width + BESIDE;
+            x += slots[*index].width + HORIZONTAL_GAP;
         }
     }
     for sweep in 0..SWEEPS {
@@ -151,7 +151,7 @@ fn order(slots: &mut [Slot], layer: &mut [usize], forward: bool) {
     let mut offsets = Vec::with_capacity(layer.len());
     for (place, index) in layer.iter().enumerate() {
         if place > 0 {
-            offset += (slots[layer[place - 1]].width + slots[*index].width) / 2.0 + BESIDE;
+            offset += (slots[layer[place - 1]].width + slots[*index].width) / 2.0 + HORIZONTAL_GAP;
         }
         offsets.push(offset);
         // Dummy slots have a larger weight, which keeps edges straight.
@@ -179,7 +179,7 @@ fn finished(slots: &[Slot], edges: &[(usize, usize, Vec<usize>)], nodes: usize) 
     let left = slots.iter().map(|slot| slot.x - slot.width / 2.0).fold(f32::INFINITY, f32::min);
     let right =
         slots.iter().map(|slot| slot.x + slot.width / 2.0).fold(f32::NEG_INFINITY, f32::max);
-    let y = |slot: &Slot| slot.layer as f32 * (HEIGHT + BETWEEN) + HEIGHT / 2.0;
+    let y = |slot: &Slot| slot.layer as f32 * (HEIGHT + VERTICAL_GAP) + HEIGHT / 2.0;
     let point = |index: &usize| (slots[*index].x - left, y(&slots[*index]));
     let placed = slots.iter().take(nodes).map(|slot| (slot.x - left, y(slot), slot.width));
     let edges =

@@ -5,7 +5,7 @@ use torchlet::ScalarType;
 use torchlet::Tensor;
 
 /// Number of histogram bars, and maximum number of sampled elements.
-const BARS: usize = 40;
+const HISTOGRAM_BARS: usize = 40;
 const MAX_SAMPLES: usize = 1 << 16;
 /// Side length of a thumbnail in pixels.
 const SIDE: usize = 32;
@@ -72,10 +72,11 @@ fn figures(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> Option<Val
     });
     let mean = seen.iter().sum::<f64>() / seen.len() as f64;
     let variance = seen.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / seen.len() as f64;
-    let mut bars = vec![0u32; BARS];
+    let mut bars = vec![0u32; HISTOGRAM_BARS];
     for value in &seen {
-        let index = if max > min { (value - min) / (max - min) * BARS as f64 } else { 0.0 };
-        if let Some(bar) = bars.get_mut((index as usize).min(BARS - 1)) {
+        let index =
+            if max > min { (value - min) / (max - min) * HISTOGRAM_BARS as f64 } else { 0.0 };
+        if let Some(bar) = bars.get_mut((index as usize).min(HISTOGRAM_BARS - 1)) {
             *bar += 1;
         }
     }

@@ -85,7 +85,8 @@ def main() -> None:
     rates.append(alone(options.model, images, options.batch))
     one, many = max(rates[0], rates[2]), rates[1]
     print(
-        f"one process: {one:.1f} images for each second of a processor; Ray, {options.workers} workers: {many:.1f}, {many / one:.0%}"
+        f"images per CPU second: {one:.1f} in one process, "
+        f"{many:.1f} with {options.workers} Ray workers ({many / one:.0%})"
     )
 
 

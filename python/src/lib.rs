@@ -15,8 +15,7 @@ mod value;
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::io::Write;
-#[cfg(feature = "vulkan")]
-use torchlet::core::Backend;
+use torchlet::DEVICE_APIS;
 
 /// The names of all kernels, once per specialization.
 #[pyfunction]
@@ -27,22 +26,21 @@ fn operator_names() -> Vec<&'static str> {
 /// Supported delegate backends. XNNPACK programs are compiled for the CPU engine or a GPU.
 #[pyfunction]
 fn backend_names() -> Vec<&'static str> {
-    vec![
-        "XnnpackBackend",
-        torchlet::portable::engine::BACKEND_NAME,
-        #[cfg(feature = "vulkan")]
-        torchlet::vulkan::BACKEND_NAME,
-    ]
+    let devices = DEVICE_APIS.iter().map(|api| api.backend_name());
+    ["XnnpackBackend", torchlet::portable::engine::BACKEND_NAME].into_iter().chain(devices).collect()
 }
 
-/// Whether a Vulkan device is available, including software drivers.
+/// Whether a backend is supported, and for that of a device, whether one is available, including
+/// software drivers.
 #[pyfunction]
-fn has_gpu(py: Python<'_>) -> bool {
-    #[cfg(feature = "vulkan")]
-    let available = || torchlet::vulkan::VulkanBackend::default().is_available().is_ok();
-    #[cfg(not(feature = "vulkan"))]
-    let available = || false;
-    py.detach(available)
+fn is_backend_available(py: Python<'_>, name: &str) -> bool {
+    match DEVICE_APIS.iter().find(|api| api.backend_name() == name) {
+        Some(api) => {
+            let device = torchlet::device_backend(api.name());
+            py.detach(|| device.is_some_and(|device| device.is_available().is_ok()))
+        }
+        None => backend_names().contains(&name),
+    }
 }
 
 /// Runs the command `torchlet`; the first argument is its name. Returns the exit status.
@@ -71,6 +69,6 @@ fn _torchlet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<metadata::ValueInfo>()?;
     module.add_function(wrap_pyfunction!(operator_names, module)?)?;
     module.add_function(wrap_pyfunction!(backend_names, module)?)?;
-    module.add_function(wrap_pyfunction!(has_gpu, module)?)?;
+    module.add_function(wrap_pyfunction!(is_backend_available, module)?)?;
     module.add_function(wrap_pyfunction!(run_command, module)?)
 }

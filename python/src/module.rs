@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard};
 use torchlet::core::layout::same_layout;
 use torchlet::core::{TensorInfo, ValueMeta, ValueRef};
-use torchlet::{Canceller, Method, Profiler, RunOn};
+use torchlet::{Canceller, Method, Profiler, RunOn, UnknownProcessor};
 use torchlet_devtools::Recorder;
 use torchlet_devtools::etdump::{self, DelegateIds};
 
@@ -163,16 +163,7 @@ fn set_input(
 
 /// Parses the name of a backend.
 fn run_on(backend: &str) -> PyResult<RunOn> {
-    Ok(match backend {
-        "auto" => RunOn::Auto,
-        "cpu" => RunOn::Cpu,
-        "vulkan" => RunOn::Vulkan,
-        "as-exported" => RunOn::AsExported,
-        _ => {
-            let known = "'auto', 'cpu', 'vulkan' or 'as-exported'";
-            return Err(invalid(format!("no backend {backend:?}; expected {known}")));
-        }
-    })
+    backend.parse().map_err(|error: UnknownProcessor| invalid(error.to_string()))
 }
 
 fn objects(py: Python<'_>, values: Vec<Value>) -> PyResult<Bound<'_, PyList>> {

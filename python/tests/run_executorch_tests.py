@@ -20,7 +20,7 @@ TESTS = [
     "runtime/test/test_runtime_xnnpack.py",
 ]
 
-#: The imports, and what takes their place.
+# The imports and their replacements.
 SWAPS = [
     (r"^(\s*)from executorch\.runtime import", r"\1from torchlet.runtime import"),
     (
@@ -29,7 +29,7 @@ SWAPS = [
     ),
 ]
 
-#: Where it is missing, the exporter refuses quantized operators, whatever runs them.
+# Without it, the exporter rejects quantized operators for any runtime.
 PREPARE = "import executorch.kernels.quantized\n"
 
 

@@ -95,7 +95,7 @@ def test_the_inspector_reads_values(exported: dict[str, Any]) -> None:
 
 
 class Several(torch.nn.Module):
-    """An operator that returns a list, and one that returns a number."""
+    """An operator that returns a list, and one that returns a scalar."""
 
     def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
         first, second = x.split(2)

@@ -545,9 +545,7 @@ def _get_registered_backend_names() -> List[str]:
 
 def _is_available(backend_name: str) -> bool:
     """Whether a backend is available on this machine."""
-    if backend_name == "VulkanBackend":
-        return _torchlet.has_gpu()
-    return backend_name in _torchlet.backend_names()
+    return _torchlet.is_backend_available(backend_name)
 
 
 def _create_profile_block(name: str) -> None:

@@ -1,12 +1,12 @@
 //! Compilation targets of a program.
 
 use super::Compiling;
+use crate::devices::{DEVICE_APIS, device_api};
 use crate::files::OpenProgram;
 use torchlet_core::{Rates, Registry};
+use torchlet_graph::device::DeviceApi;
 use torchlet_graph::{self as graph, Compiled, Processors};
 
-/// Backend of programs lowered for GPUs.
-pub(super) const GPU: &str = "VulkanBackend";
 /// Backend of programs compiled for the CPU engine.
 pub(super) const CPU_ENGINE: &str = "TorchletCpu";
 
@@ -25,31 +25,49 @@ pub(super) struct CompileTarget {
     pub(super) threads: usize,
 }
 
-/// Devices that the compiler considers.
+/// Processors that the compiler considers. Devices have the name of their API.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Processor {
     Cpu,
-    /// The GPU for every operator that it supports, and the CPU for the rest.
-    Gpu(Option<Rates>),
-    /// The GPU or the CPU for each part, whichever is faster. Without known GPU rates, as
-    /// [`Gpu`](Self::Gpu).
-    Fastest(Option<Rates>),
+    /// The device for every operator that it supports, and the CPU for the rest.
+    Device(&'static str, Option<Rates>),
+    /// The device or the CPU for each part, whichever is faster. Without known rates, as
+    /// [`Device`](Self::Device).
+    Fastest(&'static str, Option<Rates>),
 }
 
-/// The GPU, if it is available and not a software driver.
-pub(super) fn gpu(registry: &Registry<'_>) -> Option<Processor> {
-    let backend = registry.backend(GPU)?;
-    let rates = backend.rates();
-    // Software Vulkan drivers are slower than the CPU engine.
-    if rates.is_some_and(|rates| rates.emulated) {
-        return None;
+/// The first device that is available and not emulated.
+pub(super) fn device(registry: &Registry<'_>) -> Option<Processor> {
+    DEVICE_APIS.iter().find_map(|api| {
+        let backend = registry.backend(api.backend_name())?;
+        let rates = backend.rates();
+        // Software drivers are slower than the CPU engine.
+        if rates.is_some_and(|rates| rates.emulated) {
+            return None;
+        }
+        backend.is_available().ok().map(|()| Processor::Fastest(api.name(), rates))
+    })
+}
+
+/// An explicitly requested device, emulated or not.
+pub(super) fn requested(name: &str, registry: &Registry<'_>) -> Result<Processor, graph::Error> {
+    let api = api(name)?;
+    let backend = registry.backend(api.backend_name());
+    Ok(Processor::Device(api.name(), backend.and_then(|backend| backend.rates())))
+}
+
+fn api(name: &str) -> Result<&'static dyn DeviceApi, graph::Error> {
+    device_api(name).map_err(|error| graph::Error::unsupported(&error.to_string()))
+}
+
+impl Processor {
+    /// Whether this is a device of the API with this name.
+    pub(super) fn is_of(&self, api: Option<&str>) -> bool {
+        match self {
+            Processor::Cpu => false,
+            Processor::Device(name, _) | Processor::Fastest(name, _) => api == Some(name),
+        }
     }
-    backend.is_available().ok().map(|()| Processor::Fastest(rates))
-}
-
-/// The explicitly requested GPU, of any kind.
-pub(super) fn any_gpu(registry: &Registry<'_>) -> Processor {
-    Processor::Gpu(registry.backend(GPU).and_then(|backend| backend.rates()))
 }
 
 impl CompileTarget {
@@ -89,7 +107,7 @@ impl CompileTarget {
             Some(rates) => Processors::with_kernels(targets, rates),
             None => targets,
         };
-        let rates = match self.processor {
+        let (name, rates) = match self.processor {
             Processor::Cpu => {
                 let targets: Vec<&dyn graph::Target> = engine.as_deref().into_iter().collect();
                 let processors = own(Processors::preferring(&targets));
@@ -100,13 +118,14 @@ impl CompileTarget {
                 let _ = packer;
                 return graph::cpu::compile(program, data, processors, registry);
             }
-            Processor::Gpu(rates) | Processor::Fastest(rates) => rates,
+            Processor::Device(name, rates) | Processor::Fastest(name, rates) => (name, rates),
         };
-        let gpu = gpu_target(rates)?;
+        // A generic device with these rates: the program also runs on others.
+        let device = api(name)?.target(rates);
         let targets: Vec<&dyn graph::Target> =
-            [gpu.as_ref()].into_iter().chain(engine.as_deref()).collect();
+            [device.as_ref()].into_iter().chain(engine.as_deref()).collect();
         let processors = match self.processor {
-            Processor::Fastest(_) => Processors::cheapest(&targets),
+            Processor::Fastest(..) => Processors::cheapest(&targets),
             _ => Processors::preferring(&targets),
         };
         graph::compile(program, data, own(processors), registry)
@@ -131,17 +150,6 @@ impl CompileTarget {
     }
 }
 
-/// A generic GPU target with these rates. The compiled program also runs on other GPUs.
-#[cfg(feature = "vulkan")]
-fn gpu_target(rates: Option<Rates>) -> Result<Box<dyn graph::Target>, graph::Error> {
-    Ok(Box::new(torchlet_vulkan::VulkanTarget::any().with_rates(rates)))
-}
-
-#[cfg(not(feature = "vulkan"))]
-fn gpu_target(_: Option<Rates>) -> Result<Box<dyn graph::Target>, graph::Error> {
-    Err(graph::Error::unsupported("GPUs; enable torchlet's feature `vulkan`"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,10 +169,10 @@ mod tests {
         let targets = [
             compile_target(Processor::Cpu),
             CompileTarget { threads: 3, ..compile_target(Processor::Cpu) },
-            compile_target(Processor::Gpu(None)),
-            compile_target(Processor::Gpu(Some(rates))),
-            compile_target(Processor::Fastest(Some(rates))),
-            compile_target(Processor::Fastest(Some(Rates { transfer: 1e9, ..rates }))),
+            compile_target(Processor::Device("vulkan", None)),
+            compile_target(Processor::Device("vulkan", Some(rates))),
+            compile_target(Processor::Fastest("vulkan", Some(rates))),
+            compile_target(Processor::Fastest("vulkan", Some(Rates { transfer: 1e9, ..rates }))),
         ];
         let keys: std::collections::BTreeSet<String> =
             targets.iter().map(CompileTarget::key).collect();

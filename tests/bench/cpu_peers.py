@@ -1,6 +1,8 @@
-"""Measures a model of torchvision's with another runtime on the CPU: cpu_peers.py RUNTIME NAME THREADS, then as peer.py says.
+"""Measures a torchvision model with another runtime on the CPU.
 
-The weights are those of export.py.
+    cpu_peers.py RUNTIME NAME THREADS
+
+The protocol is that of peer.py, the weights are those of export.py.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from peer import Run, answer, ncnn_run, needed
 
 def onnxruntime(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], threads: int) -> Run:
     runtime = needed("onnxruntime")
-    needed("onnxscript")  # PyTorch's exporter does.
+    needed("onnxscript")  # Required by PyTorch's ONNX exporter.
     file = Path(tempfile.mkdtemp()) / "model.onnx"
     torch.onnx.export(model, inputs, file, dynamo=True, verbose=False)
     options = runtime.SessionOptions()
@@ -33,7 +35,9 @@ def ncnn(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], threads: int)
     halves = ["use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_storage"]
     options = {"num_threads": threads, **dict.fromkeys(halves, False)}
     arrays = [value[0].contiguous().numpy() for value in inputs]
-    return ncnn_run(str(folder / "model.ncnn.param"), str(folder / "model.ncnn.bin"), arrays, options)
+    return ncnn_run(
+        str(folder / "model.ncnn.param"), str(folder / "model.ncnn.bin"), arrays, options
+    )
 
 
 RUNTIMES = {"onnxruntime": onnxruntime, "ncnn": ncnn}

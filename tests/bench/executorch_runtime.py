@@ -1,8 +1,10 @@
-"""Measures a program with ExecuTorch's own runtime: executorch_runtime.py FILE THREADS, then one number of
-iterations per line of input; each is answered by a line with that many times in milliseconds.
+"""Measures a program with ExecuTorch's own runtime.
 
-The package registers XNNPACK beside its CPU kernels; a program that was not lowered for XNNPACK runs on the
-CPU kernels alone, as it does here.
+    executorch_runtime.py FILE THREADS
+
+Each line of input contains a number of iterations; the reply is a line of their times in
+milliseconds. The package contains XNNPACK; programs that are not lowered for XNNPACK run on the CPU
+kernels only.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from executorch.runtime import Runtime
 
 def main() -> None:
     torch.set_num_threads(int(sys.argv[2]))
-    # XNNPACK has threads of its own.
+    # XNNPACK has its own threads.
     with contextlib.suppress(AttributeError):
         portable_lib._unsafe_reset_threadpool(int(sys.argv[2]))
     method = Runtime.get().load_program(sys.argv[1]).load_method("forward")

@@ -1,4 +1,4 @@
-"""Exports the models that `cargo xtask bench` measures: export.py FOLDER NAME..."""
+"""Exports the models of `cargo xtask bench`: export.py FOLDER NAME..."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from executorch.exir import to_edge_transform_and_lower
 
 
 def export(folder: Path, name: str) -> None:
-    """Not lowered, and lowered for XNNPACK. Random weights of a fixed seed: times do not depend on the weights."""
+    """Writes the model unlowered and lowered for XNNPACK.
+
+    Weights are random with a fixed seed; times do not depend on them.
+    """
     torch.manual_seed(0)
     model = torchvision.models.get_model(name, weights=None).eval()
     inputs = (torch.rand(1, 3, 224, 224),)

@@ -1,11 +1,12 @@
 """Language models for `cargo xtask bench llm`, and ExecuTorch's own runtime on them.
 
-    python llm.py export FOLDER NAME        writes FOLDER/NAME.pte, with random weights
+    python llm.py export FOLDER NAME
     python llm.py serve MODEL THREADS TOKENS
 
-NAME is a shape and how weights are kept: `stories15m_fp32`, `stories15m_8da4w`, `wide_fp32`, `wide_8da4w`, for GPUs `llama1b_vulkan_4bit` and
-`llama1b_vulkan_fp16`. `serve` writes `ready`, and then for each line with a number of runs a line with so many times in milliseconds: of feeding
-TOKENS tokens, each behind those of the run before.
+`export` writes FOLDER/NAME.pte with random weights. NAME is a shape and a weight format:
+`stories15m_fp32`, `stories15m_8da4w`, `wide_fp32`, `wide_8da4w`; for GPUs `llama1b_vulkan_4bit` and
+`llama1b_vulkan_fp16`. `serve` writes `ready`. It then replies to each line with a number of runs by
+a line of their times in milliseconds. A run feeds TOKENS tokens, continuing the previous run's.
 """
 
 from __future__ import annotations
@@ -20,23 +21,61 @@ from pathlib import Path
 
 CONTEXT, CHUNK = 256, 128
 ROOM = {"llama1b": (1024, 512)}
-"""Positions that a cache has, and how many are fed at once, where that is not `CONTEXT` and `CHUNK`."""
+"""Context length and maximum prefill length, if not `CONTEXT` and `CHUNK`."""
 
 SHAPES = {
-    "stories15m": {"dim": 288, "n_layers": 6, "n_heads": 6, "n_kv_heads": 6, "hidden_dim": 768, "vocab_size": 32000},
-    # Weights that no cache holds.
-    "wide": {"dim": 1536, "n_layers": 6, "n_heads": 12, "n_kv_heads": 4, "hidden_dim": 4096, "vocab_size": 4096},
-    # Llama 3.2 1B, whose last matrix is that of the embeddings.
-    "llama1b": {"dim": 2048, "n_layers": 16, "n_heads": 32, "n_kv_heads": 8, "hidden_dim": 8192, "vocab_size": 128256, "rope_theta": 500000.0},
+    "stories15m": {
+        "dim": 288,
+        "n_layers": 6,
+        "n_heads": 6,
+        "n_kv_heads": 6,
+        "hidden_dim": 768,
+        "vocab_size": 32000,
+    },
+    # Weights that exceed all CPU caches.
+    "wide": {
+        "dim": 1536,
+        "n_layers": 6,
+        "n_heads": 12,
+        "n_kv_heads": 4,
+        "hidden_dim": 4096,
+        "vocab_size": 4096,
+    },
+    # Llama 3.2 1B, whose output layer shares the embeddings.
+    "llama1b": {
+        "dim": 2048,
+        "n_layers": 16,
+        "n_heads": 32,
+        "n_kv_heads": 8,
+        "hidden_dim": 8192,
+        "vocab_size": 128256,
+        "rope_theta": 500000.0,
+    },
 }
 PERIOD = {"llama1b": 16384}
-"""After so many numbers, weights repeat themselves, so that the files compress well. Each weight has numbers of its own."""
+"""Period after which weights repeat, so that files compress well; it differs for each weight."""
 
 FORMS = {
     "fp32": ["--use_sdpa_with_kv_cache", "-X"],
-    "8da4w": ["--use_sdpa_with_kv_cache", "-X", "--xnnpack-extended-ops", "-qmode", "8da4w", "--group_size", "32"],
+    "8da4w": [
+        "--use_sdpa_with_kv_cache",
+        "-X",
+        "--xnnpack-extended-ops",
+        "-qmode",
+        "8da4w",
+        "--group_size",
+        "32",
+    ],
     "vulkan_fp16": ["--use_sdpa_with_kv_cache", "--vulkan", "--vulkan-force-fp16"],
-    "vulkan_4bit": ["--use_sdpa_with_kv_cache", "--vulkan", "--vulkan-force-fp16", "-qmode", "4w", "--group_size", "64"],
+    "vulkan_4bit": [
+        "--use_sdpa_with_kv_cache",
+        "--vulkan",
+        "--vulkan-force-fp16",
+        "-qmode",
+        "4w",
+        "--group_size",
+        "64",
+    ],
 }
 
 
@@ -59,9 +98,19 @@ def export(folder: Path, name: str) -> None:
     with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
         torch.save(model.state_dict(), "model.pth")
         Path("params.json").write_text(json.dumps(params))
-        command = ["-kv", "-d", "fp32", "--checkpoint", f"{work}/model.pth", "--params", f"{work}/params.json"]
+        command = [
+            "-kv",
+            "-d",
+            "fp32",
+            "--checkpoint",
+            f"{work}/model.pth",
+            "--params",
+            f"{work}/params.json",
+        ]
         command += ["--max_seq_length", str(chunk), "--max_context_length", str(context)]
-        export_llama(build_args_parser().parse_args([*command, *FORMS[form], "--output_name", f"{name}.pte"]))
+        export_llama(
+            build_args_parser().parse_args([*command, *FORMS[form], "--output_name", f"{name}.pte"])
+        )
         shutil.move(f"{name}.pte", folder / f"{name}.pte")
 
 

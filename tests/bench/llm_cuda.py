@@ -1,7 +1,10 @@
-"""A model of llm.py's shapes in PyTorch on CUDA, in bfloat16 with random weights: llm_cuda.py SHAPE TOKENS, then as peer.py says.
+"""A model of llm.py's shapes in PyTorch on CUDA, in bfloat16 with random weights.
 
-A run feeds TOKENS tokens. One lies behind half a cache of others, and is a graph that was captured once, in which the next token is chosen: times are
-those of text that goes on. Several are a prompt, the first in the cache, and no graph.
+    llm_cuda.py SHAPE TOKENS
+
+The protocol is that of peer.py. A run feeds TOKENS tokens. A single token is decoded with half of
+the KV cache filled, as a captured CUDA graph that includes sampling. Several tokens are a prompt at
+the start of the cache, without a graph.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ def start(shape: str, count: int) -> Run:
         raise NotHere("PyTorch finds no CUDA device")
     functional = torch.nn.functional
     sizes = llm.SHAPES[shape]
-    width, heads, shared, inner = (sizes[key] for key in ("dim", "n_heads", "n_kv_heads", "hidden_dim"))
+    width, heads, shared, inner = (
+        sizes[key] for key in ("dim", "n_heads", "n_kv_heads", "hidden_dim")
+    )
     depth, room = width // heads, llm.ROOM.get(shape, (llm.CONTEXT, llm.CHUNK))[0]
 
     def random(*size: int) -> torch.Tensor:

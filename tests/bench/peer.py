@@ -1,7 +1,7 @@
-"""Another runtime that is measured beside torchlet: what its script answers, and what scripts have in common.
+"""Shared by the scripts that measure other runtimes beside torchlet.
 
-A script writes `ready`, and then for each line with a number of inferences a line with so many times in milliseconds. Where the runtime
-is not here, it writes a line that says why, and ends.
+A script writes `ready`. It then replies to each line with a number of inferences by a line of their
+times in milliseconds. If the runtime is not installed, it writes the reason and exits.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ class NotHere(Exception):
 
 
 def needed(name: str) -> ModuleType:
-    """A module that the runtime needs."""
+    """Imports a module that the runtime requires."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise NotHere(str(error)) from error
 
 
-def ncnn_run(param: str, weights: str, arrays: list[numpy.ndarray], options: dict[str, object]) -> Run:
-    """A network of ncnn's, from its two files: inputs without batches."""
+def ncnn_run(
+    param: str, weights: str, arrays: list[numpy.ndarray], options: dict[str, object]
+) -> Run:
+    """A network of ncnn, from its two files; inputs have no batch dim."""
     runtime = needed("ncnn")
     net = runtime.Net()
     for name, value in options.items():
@@ -52,7 +54,7 @@ def ncnn_run(param: str, weights: str, arrays: list[numpy.ndarray], options: dic
 
 
 def answer(start: Callable[[], Run]) -> None:
-    """Starts the runtime, and measures it as the lines of input ask."""
+    """Starts the runtime and measures it as the input lines request."""
     try:
         run = start()
     except NotHere as why:

@@ -1,8 +1,9 @@
-"""Exports the models that `cargo xtask bench vulkan` measures, lowered with `VulkanPartitioner`:
-vulkan_models.py FOLDER [NAME...]
+"""Exports the models of `cargo xtask bench vulkan`, lowered with `VulkanPartitioner`:
 
-Each is a bundled program, NAME.bpte, with one test case whose outputs are PyTorch eager's. Weights are random, of a fixed
-seed: times do not depend on them.
+    vulkan_models.py FOLDER [NAME...]
+
+Each is a bundled program, NAME.bpte, with one test case whose outputs are those of PyTorch's eager
+mode. Weights are random with a fixed seed; times do not depend on them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "export"))
 Model = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
 WEIGHT_PERIOD = 16384
-"""Weights repeat after so many numbers, so that the files compress to a fiftieth on their way to other machines. Each parameter has
-numbers of its own: equal ones would be stored once."""
+"""Period after which weights repeat, so that files compress to a fiftieth for transfers.
+
+The values differ for each parameter: equal parameters would be stored once.
+"""
 
 
 def classifier(name: str) -> Model:
@@ -39,10 +42,16 @@ class Residual(nn.Module):
 
 
 def edsr() -> Model:
-    """Twice the size: residual blocks without normalisation, then a pixel shuffle."""
+    """Upscales by two: residual blocks without normalization, then a pixel shuffle."""
     width, blocks = 32, 8
     body = [
-        Residual(nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)))
+        Residual(
+            nn.Sequential(
+                nn.Conv2d(width, width, 3, padding=1),
+                nn.ReLU(),
+                nn.Conv2d(width, width, 3, padding=1),
+            )
+        )
         for _ in range(blocks)
     ]
     model = nn.Sequential(
@@ -56,7 +65,7 @@ def edsr() -> Model:
 
 
 class Unet(nn.Module):
-    """Levels of two convolutions each, joined across."""
+    """Levels of two convolutions each, with skip connections."""
 
     def __init__(self, widths: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -70,7 +79,11 @@ class Unet(nn.Module):
     @staticmethod
     def level(inputs: int, outputs: int) -> nn.Module:
         def convolution(channels: int) -> list[nn.Module]:
-            return [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+            return [
+                nn.Conv2d(channels, outputs, 3, padding=1, bias=False),
+                nn.BatchNorm2d(outputs),
+                nn.ReLU(),
+            ]
 
         return nn.Sequential(*convolution(inputs), *convolution(outputs))
 
@@ -99,12 +112,14 @@ class Attention(nn.Module):
         def split(y: torch.Tensor) -> torch.Tensor:
             return y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-        mixed = F.scaled_dot_product_attention(split(self.query(x)), split(self.key(x)), split(self.value(x)))
+        mixed = F.scaled_dot_product_attention(
+            split(self.query(x)), split(self.key(x)), split(self.value(x))
+        )
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
 class Encoder(nn.Module):
-    """BERT's encoder: normalisation after each residual, GELU."""
+    """BERT's encoder: post-norm, GELU."""
 
     def __init__(self, layers: int, width: int, heads: int, vocabulary: int, tokens: int) -> None:
         super().__init__()
@@ -113,8 +128,15 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(width)
 
         def block() -> list[nn.Module]:
-            wide = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-            return [Residual(Attention(width, heads)), nn.LayerNorm(width), Residual(wide), nn.LayerNorm(width)]
+            wide = nn.Sequential(
+                nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+            )
+            return [
+                Residual(Attention(width, heads)),
+                nn.LayerNorm(width),
+                Residual(wide),
+                nn.LayerNorm(width),
+            ]
 
         self.blocks = nn.Sequential(*[part for _ in range(layers) for part in block()])
 
@@ -143,17 +165,22 @@ def lstm() -> Model:
 
 
 def generator() -> Model:
-    """Pictures of noise, by transposed convolutions: the generator of a DCGAN."""
+    """The generator of a DCGAN: images from noise, by transposed convolutions."""
     widths = (512, 256, 128, 64)
     layers: list[nn.Module] = [nn.ConvTranspose2d(100, widths[0], 4, bias=False)]
     for a, b in zip(widths, widths[1:]):
         layers += [nn.BatchNorm2d(a), nn.ReLU(), nn.ConvTranspose2d(a, b, 4, 2, 1, bias=False)]
-    layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(), nn.ConvTranspose2d(widths[-1], 3, 4, 2, 1), nn.Tanh()]
+    layers += [
+        nn.BatchNorm2d(widths[-1]),
+        nn.ReLU(),
+        nn.ConvTranspose2d(widths[-1], 3, 4, 2, 1),
+        nn.Tanh(),
+    ]
     return nn.Sequential(*layers), (torch.randn(1, 100, 1, 1),)
 
 
 class Vocoder(nn.Module):
-    """Sound of a spectrogram, as HiFi-GAN makes it: transposed convolutions, and residuals of dilated ones, along time."""
+    """HiFi-GAN's vocoder: transposed convolutions and dilated residual blocks over time."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -163,7 +190,11 @@ class Vocoder(nn.Module):
             self.rise.append(nn.ConvTranspose1d(width, width // 2, 2 * rate, rate, rate // 2))
             width //= 2
             dilated = (nn.Conv1d(width, width, 3, padding=d, dilation=d) for d in (1, 3, 5))
-            self.residuals.append(nn.Sequential(*[Residual(nn.Sequential(nn.LeakyReLU(0.1), layer)) for layer in dilated]))
+            self.residuals.append(
+                nn.Sequential(
+                    *[Residual(nn.Sequential(nn.LeakyReLU(0.1), layer)) for layer in dilated]
+                )
+            )
         self.last = nn.Conv1d(width, 1, 7, padding=3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -229,13 +260,13 @@ NAMES = [f"{model}_{precision}" for model in MODELS for precision in PRECISIONS]
 
 
 def build(model: str) -> Model:
-    """A model with weights, in evaluation mode, and inputs."""
+    """A model with weights in evaluation mode, and its inputs."""
     torch.manual_seed(0)
     module, inputs = MODELS[model]()
     module.requires_grad_(False)
     for weight in module.parameters():
         if weight.dim() > 1 and not weight.any():
-            # Some layers begin with zeros, and what is in front of them would not show in the outputs.
+            # Some layers are initialized with zeros, which would hide the layers before them.
             nn.init.xavier_uniform_(weight)
         weight.copy_(weight.flatten()[torch.arange(weight.numel()) % WEIGHT_PERIOD].view_as(weight))
     normalise(module, inputs)
@@ -243,13 +274,16 @@ def build(model: str) -> Model:
 
 
 def normalise(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-    """Statistics as training leaves them, and outputs around 1, so that no layer's values vanish and errors show. All factors
-    are powers of two: folded into weights, they leave their bits as they are."""
+    """Sets batch norm statistics as after training and scales outputs to about 1.
+
+    No layer's values vanish, so errors stay visible. All factors are powers of two, so that folding
+    them into weights is exact.
+    """
     layers = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm2d)]
     module.eval()
     for layer in layers:
         layer.train()
-        layer.momentum = None  # the average of all that was seen
+        layer.momentum = None  # cumulative average
     if layers:
         with torch.no_grad():
             module(*(torch.rand(4, *x.shape[1:]) for x in inputs))
@@ -257,7 +291,11 @@ def normalise(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         deviation = torch.exp2(torch.ceil(torch.log2(layer.running_var + layer.eps) / 2))
         layer.running_var.copy_(deviation**2 - layer.eps)
     if layers:
-        head = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear))][-1]
+        head = [
+            layer
+            for layer in module.modules()
+            if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear))
+        ][-1]
         with torch.no_grad():
             scale = torch.exp2(-torch.round(torch.log2(module.eval()(*inputs).abs().max())))
         head.weight *= scale
@@ -265,7 +303,7 @@ def normalise(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
 
 
 def export(folder: Path, name: str) -> None:
-    # Here, since other runtimes build the models on machines that cannot export.
+    # Imported here, because other runtimes build the models on machines without the exporter.
     from common import Method, bundled
     from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower

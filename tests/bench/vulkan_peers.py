@@ -1,6 +1,8 @@
-"""Measures a model of vulkan_models.py with another runtime: vulkan_peers.py RUNTIME MODEL PRECISION FILE, then as peer.py says.
+"""Measures a model of vulkan_models.py with another runtime.
 
-Inputs come from the host and outputs go back to it.
+    vulkan_peers.py RUNTIME MODEL PRECISION FILE
+
+The protocol is that of peer.py. Inputs come from the host and outputs return to it.
 """
 
 from __future__ import annotations
@@ -33,18 +35,20 @@ def ncnn(model: str, precision: str, file: Path) -> Run:
     from vulkan_models import build
 
     module, inputs = build(model)
-    # The converter writes Python with the names of parts, which for `Sequential` are numbers unless they are within something.
+    # The converter generates Python with module names; a bare `Sequential` has numbers as names.
     whole = torch.nn.ModuleDict({"model": module})
     whole.forward = module.forward
     folder = Path(tempfile.mkdtemp())
-    # The converter keeps numbers in half precision unless it is told not to.
+    # By default, the converter stores weights in half precision.
     half = precision == "fp16"
     pnnx.export(whole, str(folder / "model.pt"), inputs, fp16=half)
     halves = ["use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic"]
     options = {"use_vulkan_compute": True, **dict.fromkeys(halves, half)}
     # Integers have 32 bits there.
     arrays = [(x[0].int() if x.dtype == torch.int64 else x[0]).contiguous().numpy() for x in inputs]
-    return ncnn_run(str(folder / "model.ncnn.param"), str(folder / "model.ncnn.bin"), arrays, options)
+    return ncnn_run(
+        str(folder / "model.ncnn.param"), str(folder / "model.ncnn.bin"), arrays, options
+    )
 
 
 def on_cuda(model: str, precision: str):
@@ -61,7 +65,7 @@ def on_cuda(model: str, precision: str):
 
 
 def cuda(model: str, precision: str, file: Path) -> Run:
-    """PyTorch eager."""
+    """PyTorch in eager mode."""
     module, _, host = on_cuda(model, precision)
     import torch
 
@@ -73,7 +77,7 @@ def cuda(model: str, precision: str, file: Path) -> Run:
 
 
 def cuda_graph(model: str, precision: str, file: Path) -> Run:
-    """PyTorch eager's kernels, captured once and replayed."""
+    """PyTorch's eager kernels, captured as a CUDA graph."""
     module, device, host = on_cuda(model, precision)
     import torch
 

@@ -22,7 +22,7 @@ pub(crate) fn device_is_there() -> bool {
         Ok(_) => "no device is usable".to_owned(),
         Err(error) => error.to_string(),
     };
-    assert_ne!(wanted, "required", "{VARIABLE} says that there is a device: {missing}");
+    assert_ne!(wanted, "required", "{VARIABLE} requires a device: {missing}");
     println!("not run: {missing}");
     false
 }
@@ -30,7 +30,7 @@ pub(crate) fn device_is_there() -> bool {
 /// A builder for the device, including software devices, which are only used if requested
 /// explicitly.
 pub(crate) fn on_device() -> ModuleBuilder {
-    Module::builder().run_on(RunOn::Vulkan)
+    Module::builder().run_on(RunOn::Device("vulkan"))
 }
 
 /// Deterministic random numbers.

@@ -1,4 +1,4 @@
-"""Writes every fixture anew, and the manifest.
+"""Regenerates every fixture and the manifest.
 
 pip install -r requirements.txt
 python all.py
@@ -13,11 +13,24 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 FIXTURES = HERE.parent / "fixtures"
-SCRIPTS = ("digits.py", "tinyml.py", "programs.py", "flow.py", "models.py", "formats.py", "operators.py", "training.py", "language.py", "vulkan.py", "xnnpack.py", "refused.py")
+SCRIPTS = (
+    "digits.py",
+    "tinyml.py",
+    "programs.py",
+    "flow.py",
+    "models.py",
+    "formats.py",
+    "operators.py",
+    "training.py",
+    "language.py",
+    "vulkan.py",
+    "xnnpack.py",
+    "refused.py",
+)
 
 
 def clear() -> None:
-    """Everything but the page that explains it."""
+    """Deletes everything but the README that explains the fixtures."""
     for entry in FIXTURES.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)

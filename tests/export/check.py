@@ -1,7 +1,8 @@
-"""Runs the fixtures in the `executorch` package's own CPU runtime and prints where it disagrees with PyTorch.
+"""Runs the fixtures on ExecuTorch's own CPU runtime and prints where it disagrees with PyTorch.
 
-A second opinion on the fixtures, not a test of torchlet: a disagreement is a mistake in a script here, or something
-that runtime does not do. Every file runs in a process of its own, because that runtime may abort.
+This cross-checks the fixtures; it does not test torchlet. A disagreement is a bug in an export
+script or a limitation of that runtime. Every file runs in its own process because that runtime may
+abort.
 
     python check.py [part of a file name ...]
 """
@@ -18,14 +19,18 @@ from typing import Any
 from common import FIXTURES
 
 import torch
-from executorch.devtools.bundled_program.serialize.generated import bundled_program_flatbuffer as flatbuffer
+from executorch.devtools.bundled_program.serialize.generated import (
+    bundled_program_flatbuffer as flatbuffer,
+)
 from executorch.exir.tensor import get_scalar_type
 from executorch.extension.pybindings import portable_lib
 
 
 def _reveal_classes() -> None:
-    """The package's readers name each other's modules where they mean the classes in them."""
-    modules = {name: module for name, module in vars(flatbuffer).items() if isinstance(module, ModuleType)}
+    """Works around the package's readers, which refer to modules instead of their classes."""
+    modules = {
+        name: module for name, module in vars(flatbuffer).items() if isinstance(module, ModuleType)
+    }
     for module in modules.values():
         for name, other in modules.items():
             if name in vars(module) and hasattr(other, name):
@@ -109,7 +114,7 @@ def check(entry: dict[str, Any]) -> str | None:
 
 
 def check_apart(entry: dict[str, Any]) -> str | None:
-    """`check` in a child process, which survives an abort in it."""
+    """Runs `check` in a child process, which contains an abort."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

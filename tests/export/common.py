@@ -1,8 +1,8 @@
-"""What every export script shares: from a PyTorch module to a fixture file and its line in the manifest.
+"""Shared by all export scripts: lowers a PyTorch module to a fixture and its manifest entry.
 
-A fixture is one program, written as a bundled program (`.bpte`: the program, inputs, and the outputs PyTorch eager
-computes for them), as a plain program (`.pte`), or both. `manifest.json` lists every fixture with what a test needs to
-know about it, so that a test can walk the manifest instead of the folders.
+A fixture is one program, written as a bundled program (`.bpte`: the program, inputs and the outputs
+that PyTorch computes for them in eager mode), as a plain program (`.pte`), or both. `manifest.json`
+lists every fixture with the metadata that tests need, so that tests need not walk the folders.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ logging.disable(logging.WARNING)
 
 import torch
 from executorch.devtools.bundled_program import schema as bundle
-from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
+from executorch.devtools.bundled_program.serialize import (
+    serialize_from_bundled_program_to_flatbuffer,
+)
 from executorch.devtools.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
 from executorch.exir import (
     EdgeCompileConfig,
@@ -42,14 +44,14 @@ torch.use_deterministic_algorithms(True, warn_only=True)
 
 Inputs = tuple[Any, ...]
 
-# The schema has it, the exporter's table does not.
+# The schema has `uint64`; the exporter's table lacks it.
 scalar_type_table.setdefault(torch.uint64, ScalarType.UINT64)
 enum_to_scalar_map.setdefault(ScalarType.UINT64, torch.uint64)
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an output may lie from PyTorch's: |got - expected| <= atol + rtol * |expected|."""
+    """Maximum error of an output: |got - expected| <= atol + rtol * |expected|."""
 
     rtol: float
     atol: float
@@ -63,7 +65,7 @@ BF16 = Tolerance(1.6e-2, 1e-2)
 
 
 def tolerance_of(dtype: torch.dtype) -> Tolerance:
-    """The tolerance of one operator whose outputs have this dtype."""
+    """Tolerance of a single operator whose outputs have this dtype."""
     return {
         torch.float64: F64,
         torch.float32: F32,
@@ -74,7 +76,7 @@ def tolerance_of(dtype: torch.dtype) -> Tolerance:
 
 @dataclass
 class Method:
-    """One method of a program: the module whose `forward` it is, the inputs it is exported with and tested on."""
+    """One method of a program: its `forward` module and the inputs of its test cases."""
 
     module: torch.nn.Module
     cases: Sequence[Inputs]
@@ -82,23 +84,28 @@ class Method:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.module, torch.fx.GraphModule):  # those of torch.export refuse `eval`
+        if not isinstance(self.module, torch.fx.GraphModule):  # torch.export's reject `eval`
             self.module.eval()
 
     def export(self) -> torch.export.ExportedProgram:
         module = copy.deepcopy(self.module)
         example = _apart(self.cases[0])
-        return torch.export.export(module, example, dynamic_shapes=self.dynamic_shapes, strict=self.strict)
+        return torch.export.export(
+            module, example, dynamic_shapes=self.dynamic_shapes, strict=self.strict
+        )
 
     def expected(self) -> list[Any]:
-        """PyTorch eager's outputs, the cases in order on one module, so that state carries from case to case."""
+        """Outputs of PyTorch in eager mode.
+
+        All cases run in order on one module, so that its state carries over from case to case.
+        """
         module = copy.deepcopy(self.module)
         with torch.no_grad():
             return [copy.deepcopy(module(*_apart(inputs))) for inputs in self.cases]
 
 
 def _apart(inputs: Inputs) -> Inputs:
-    """A copy in which no two inputs are one tensor: torch.export would make them one input."""
+    """Copies inputs without aliasing: torch.export merges aliased inputs."""
     return tree_map(lambda value: copy.deepcopy(value), inputs)
 
 
@@ -115,18 +122,23 @@ def lower(
     preserve: Sequence[Any] = (),
     dim_order: bool = True,
 ) -> ExecutorchProgramManager:
-    """Exports every method into one program.
+    """Exports all methods into one program.
 
-    `to_backend` may hand parts of the edge program to backends; a `partitioner` takes its parts before operators that
-    it wants whole are decomposed; `preserve` names operators that are not decomposed; without `dim_order` the copies
-    are those of ATen, as exporters before ExecuTorch 0.6 wrote them.
+    - `to_backend` can delegate parts of the edge program to backends.
+    - A `partitioner` claims operators before they are decomposed.
+    - `preserve` lists operators to keep undecomposed.
+    - `dim_order=False` keeps ATen's copy operators, as exporters before ExecuTorch 0.6 did.
     """
     exported = {name: method.export() for name, method in methods.items()}
-    checks = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=not dim_order, preserve_ops=list(preserve))
+    checks = EdgeCompileConfig(
+        _check_ir_validity=False, _skip_dim_order=not dim_order, preserve_ops=list(preserve)
+    )
     if partitioner is None:
         edge = to_edge(exported, compile_config=checks)
     else:
-        edge = to_edge_transform_and_lower(exported, partitioner=[partitioner], compile_config=checks)
+        edge = to_edge_transform_and_lower(
+            exported, partitioner=[partitioner], compile_config=checks
+        )
     if to_backend is not None:
         edge = to_backend(edge)
     return edge.to_executorch(config or ExecutorchBackendConfig())
@@ -137,7 +149,7 @@ def _plan(program: schema.Program, name: str) -> schema.ExecutionPlan:
 
 
 def _encode_tensor(tensor: torch.Tensor, declared: Any) -> bundle.Tensor:
-    """The tensor's bytes in the dim order that the program declares for this place."""
+    """Encodes the tensor in the dim order that the program declares for this value."""
     if isinstance(declared, schema.Tensor) and len(declared.dim_order) == tensor.dim():
         dim_order = [int(d) for d in declared.dim_order]
     else:
@@ -152,7 +164,7 @@ def _encode_tensor(tensor: torch.Tensor, declared: Any) -> bundle.Tensor:
 
 
 def _encode(value: Any, declared: Any) -> bundle.Value:
-    """None is written as a value whose union is empty."""
+    """Encodes a value; `None` becomes a value with an empty union."""
     if isinstance(value, torch.Tensor):
         return bundle.Value(val=_encode_tensor(value, declared))
     if isinstance(value, bool):
@@ -171,7 +183,7 @@ def flatten(values: Any) -> list[Any]:
 
 
 class _Bundle:
-    """Stands in for the package's own BundledProgram, which refuses outputs that are not tensors."""
+    """Replaces ExecuTorch's `BundledProgram`, which rejects outputs that are not tensors."""
 
     def __init__(self, program: ExecutorchProgramManager, methods: dict[str, Method]):
         self.program = program
@@ -180,7 +192,9 @@ class _Bundle:
     def serialize_to_schema(self) -> bundle.BundledProgram:
         suites = [self._suite(name, method) for name, method in sorted(self.methods.items())]
         return bundle.BundledProgram(
-            version=BUNDLED_PROGRAM_SCHEMA_VERSION, method_test_suites=suites, program=self.program.buffer
+            version=BUNDLED_PROGRAM_SCHEMA_VERSION,
+            method_test_suites=suites,
+            program=self.program.buffer,
         )
 
     def _suite(self, name: str, method: Method) -> bundle.BundledMethodTestSuite:
@@ -198,7 +212,9 @@ class _Bundle:
     def _values(plan: schema.ExecutionPlan, indices: list[int], values: Any) -> list[bundle.Value]:
         flat = flatten(values)
         if len(flat) != len(indices):
-            raise ValueError(f"the program has {len(indices)} values where the module has {len(flat)}")
+            raise ValueError(
+                f"the program has {len(indices)} values where the module has {len(flat)}"
+            )
         return [_encode(value, plan.values[index].val) for value, index in zip(flat, indices)]
 
 
@@ -207,7 +223,7 @@ def bundled(program: ExecutorchProgramManager, methods: dict[str, Method]) -> by
 
 
 def operators(program: schema.Program) -> list[str]:
-    """Every operator that the program's methods call, as `namespace::name.overload`."""
+    """Operators that the program's methods call, as `namespace::name.overload`."""
     names = set()
     for plan in program.execution_plan:
         for op in plan.operators:
@@ -220,8 +236,10 @@ def backends(program: schema.Program) -> list[str]:
 
 
 def delegated(program: schema.Program) -> list[str]:
-    """Every operator that Vulkan delegates call."""
-    from executorch.backends.vulkan.serialization.vulkan_graph_serialize import extract_vk_flatbuffer
+    """Operators that the Vulkan delegates call."""
+    from executorch.backends.vulkan.serialization.vulkan_graph_serialize import (
+        extract_vk_flatbuffer,
+    )
 
     names = set()
     for plan in program.execution_plan:
@@ -233,7 +251,7 @@ def delegated(program: schema.Program) -> list[str]:
 
 
 def _called(graph: bytes) -> Iterable[str]:
-    """The names of a graph's calls: field 1 of the graph, field 1 of each call."""
+    """Operator names in a serialized Vulkan graph: field 1 of the graph, field 1 of each call."""
     root = Table(graph, int.from_bytes(graph[:4], "little"))
     chain = root.Offset(6)
     for index in range(root.VectorLen(chain) if chain else 0):
@@ -243,14 +261,14 @@ def _called(graph: bytes) -> Iterable[str]:
 
 @dataclass
 class Fixture:
-    """One program and where it goes: `path` is relative to the fixtures folder and has no suffix."""
+    """One program and its destination: `path` is relative to the fixtures folder, no suffix."""
 
     path: str
     methods: dict[str, Method]
     tolerance: Tolerance = F32
     sequence: bool = False
     plain: bool = False
-    """Write the `.pte` beside the `.bpte`."""
+    """Whether a `.pte` is written beside the `.bpte`."""
     note: str = ""
     config: ExecutorchBackendConfig | None = None
     to_backend: Callable[[Any], Any] | None = None
@@ -259,18 +277,22 @@ class Fixture:
     dim_order: bool = True
 
     @staticmethod
-    def forward(path: str, module: torch.nn.Module, cases: Sequence[Inputs], **options: Any) -> "Fixture":
-        method = Method(module, cases, options.pop("dynamic_shapes", None), options.pop("strict", False))
+    def forward(
+        path: str, module: torch.nn.Module, cases: Sequence[Inputs], **options: Any
+    ) -> "Fixture":
+        method = Method(
+            module, cases, options.pop("dynamic_shapes", None), options.pop("strict", False)
+        )
         return Fixture(path, {"forward": method}, **options)
 
 
 @dataclass
 class Manifest:
-    """The entries of one script. Saving replaces what the same kind had in `manifest.json` and keeps the rest."""
+    """Manifest entries of one script; saving replaces the old entries of the same kind only."""
 
     kind: str
     families: Sequence[str] | None = None
-    """Where a script wrote only some of its folders: replace the entries of these alone."""
+    """Restricts the replacement to these folders, if a script wrote only some of its folders."""
     entries: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, fixture: Fixture) -> ExecutorchProgramManager:
@@ -292,8 +314,10 @@ class Manifest:
         self._add(fixture, program.executorch_program, data)
         return program
 
-    def _write_external_data(self, program: ExecutorchProgramManager, fixture: Fixture) -> list[str]:
-        """Writes the program's `.ptd` files as `<fixture>.<tag>.ptd`, and returns their names in the manifest."""
+    def _write_external_data(
+        self, program: ExecutorchProgramManager, fixture: Fixture
+    ) -> list[str]:
+        """Writes the program's `.ptd` files; returns their names in the manifest."""
         names = []
         for tag, blob in sorted(program._tensor_data.items()):
             name = f"{fixture.path}.{tag}.ptd"
@@ -302,7 +326,9 @@ class Manifest:
         return names
 
     def _add(self, fixture: Fixture, program: schema.Program, data: list[str]) -> None:
-        of_vulkan = {"delegated": delegated(program)} if "VulkanBackend" in backends(program) else {}
+        of_vulkan = (
+            {"delegated": delegated(program)} if "VulkanBackend" in backends(program) else {}
+        )
         self.entries.append(
             {
                 "file": f"{fixture.path}.bpte",
@@ -332,9 +358,11 @@ class Manifest:
         path.write_text(f"[\n{lines}\n]\n")
 
     def _replaces(self, entry: dict[str, Any]) -> bool:
-        return entry["kind"] == self.kind and (self.families is None or entry["family"] in self.families)
+        return entry["kind"] == self.kind and (
+            self.families is None or entry["family"] in self.families
+        )
 
 
 def with_suffix(path: Path, suffix: str) -> Path:
-    """Unlike `Path.with_suffix`, keeps dots in the name."""
+    """Appends a suffix; unlike `Path.with_suffix`, keeps dots in the name."""
     return path.with_name(path.name + suffix)

@@ -1,7 +1,7 @@
-"""A small CNN trained on scikit-learn's handwritten digits, and the same network in the forms a `.pte` can take.
+"""A small CNN trained on scikit-learn's handwritten digits, exported in every form of a `.pte`.
 
-It trains in seconds, recognises more than 97 % of the images it never saw, and so gives every part of the runtime
-something whose answer a person can check.
+It trains in seconds and recognises more than 97 % of the held-out images, so a person can check the
+runtime's answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.export import Dim
 FOLDER = "digits"
 BRIGHTEST = 16.0
 SHOWN = 8
-"""How many held-out images each bundled program is tested on."""
+"""Number of held-out images in each bundled program."""
 
 
 class DigitsCnn(nn.Module):
@@ -45,7 +45,7 @@ class DigitsCnn(nn.Module):
 
 
 def load() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Training and held-out images (N x 1 x 8 x 8, from 0 to 1) and labels."""
+    """Training and held-out images (N x 1 x 8 x 8, values from 0 to 1) and their labels."""
     digits = load_digits()
     images = (digits.images / BRIGHTEST).astype(np.float32)[:, None]
     train_x, test_x, train_y, test_y = train_test_split(
@@ -55,7 +55,7 @@ def load() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def plain_strides(tensor: torch.Tensor) -> torch.Tensor:
-    """Row-major strides in dimensions of size one too, where NumPy leaves what it likes."""
+    """Sets row-major strides in dims of size 1 too, where NumPy's strides are arbitrary."""
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
@@ -78,7 +78,7 @@ def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
 
 
 def quantize(model: nn.Module, calibration: torch.Tensor) -> nn.Module:
-    """int8 weights and activations, as quantize and dequantize operators around float ones."""
+    """Quantizes to int8, as quantize and dequantize operators around fp32 ones."""
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
         get_symmetric_quantization_config,
@@ -87,7 +87,9 @@ def quantize(model: nn.Module, calibration: torch.Tensor) -> nn.Module:
 
     import executorch.kernels.quantized  # noqa: F401  (registers the out variants)
 
-    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    quantizer = XNNPACKQuantizer().set_global(
+        get_symmetric_quantization_config(is_per_channel=True)
+    )
     graph = torch.export.export(copy.deepcopy(model), (calibration[:1],)).module()
     prepared = prepare_pt2e(graph, quantizer)
     with torch.no_grad():
@@ -97,7 +99,7 @@ def quantize(model: nn.Module, calibration: torch.Tensor) -> nn.Module:
 
 
 def save_image(image: torch.Tensor, label: int) -> None:
-    """One held-out image: as the model wants it, and as a person does."""
+    """Saves one held-out image twice: as the model's input and as a viewable image."""
     folder = FIXTURES / FOLDER
     np.save(folder / f"image_{label}.npy", image[None].numpy())
     grey = (image[0] * 255.0).round().to(torch.uint8).numpy()
@@ -106,10 +108,12 @@ def save_image(image: torch.Tensor, label: int) -> None:
 
 
 def save_held_out(images: torch.Tensor, labels: torch.Tensor, count: int = 20) -> None:
-    """Enough images to see that a runtime recognises them, and what they are, one label per line."""
+    """Saves enough images to check recognition, and their labels, one per line."""
     folder = FIXTURES / FOLDER
     np.save(folder / "held_out.npy", images[:count].numpy())
-    (folder / "held_out_labels.txt").write_text("".join(f"{label}\n" for label in labels[:count].tolist()))
+    (folder / "held_out_labels.txt").write_text(
+        "".join(f"{label}\n" for label in labels[:count].tolist())
+    )
 
 
 def one_by_one(images: torch.Tensor) -> list[tuple[torch.Tensor]]:
@@ -146,7 +150,9 @@ def fixtures(model: DigitsCnn, train_x: torch.Tensor, test_x: torch.Tensor) -> l
     return [
         fixture("digits", model, cases, plain=True),
         fixture("digits_half", as_(torch.half), [(x.half(),) for (x,) in cases], tolerance=half),
-        fixture("digits_bf16", as_(torch.bfloat16), [(x.bfloat16(),) for (x,) in cases], tolerance=bf16),
+        fixture(
+            "digits_bf16", as_(torch.bfloat16), [(x.bfloat16(),) for (x,) in cases], tolerance=bf16
+        ),
         fixture("digits_int8", quantize(model, train_x[:64]), cases, tolerance=quanta, plain=True),
         fixture("digits_channels_last", copy.deepcopy(model).to(memory_format=last), in_last),
         fixture(
@@ -163,7 +169,13 @@ def fixtures(model: DigitsCnn, train_x: torch.Tensor, test_x: torch.Tensor) -> l
             config=ExecutorchBackendConfig(memory_planning_pass=unplanned),
             note="inputs and outputs are not memory planned",
         ),
-        fixture("digits_external", model, cases, plain=True, config=ExecutorchBackendConfig(external_constants=True)),
+        fixture(
+            "digits_external",
+            model,
+            cases,
+            plain=True,
+            config=ExecutorchBackendConfig(external_constants=True),
+        ),
         fixture(
             "digits_external_some",
             model,
@@ -172,7 +184,13 @@ def fixtures(model: DigitsCnn, train_x: torch.Tensor, test_x: torch.Tensor) -> l
             config=ExecutorchBackendConfig(external_constants=some_weights),
             note="only the classifier's weights are in the .ptd",
         ),
-        fixture("digits_align_4096", model, cases, plain=True, config=ExecutorchBackendConfig(segment_alignment=4096)),
+        fixture(
+            "digits_align_4096",
+            model,
+            cases,
+            plain=True,
+            config=ExecutorchBackendConfig(segment_alignment=4096),
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Control flow over views of conditions, and state that has no place in the memory plan."""
+"""Control flow whose condition is a view, and state outside of the memory plan."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OnReshape(nn.Module):
 
 
 class OnSelect(nn.Module):
-    """An element of several bools, which are an output, too."""
+    """The condition is one element of a bool tensor that is also an output."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         large = x > 0
@@ -46,7 +46,7 @@ class OnSelect(nn.Module):
 
 
 class OnGiven(nn.Module):
-    """The condition is a view of an input, and of an element of another."""
+    """One condition is a view of an input, another a view of an element of an input."""
 
     def forward(self, flag: torch.Tensor, flags: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         y = torch.cond(flag.view(()), positive, negative, (x,))
@@ -54,7 +54,7 @@ class OnGiven(nn.Module):
 
 
 class NestedOnViews(nn.Module):
-    """Conditions of both conditions are views, and values live across the branches."""
+    """Nested conditions that are all views, with values that live across the branches."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         flat, doubled = x.reshape(-1), x * 2
@@ -62,18 +62,25 @@ class NestedOnViews(nn.Module):
 
         def inner(x, doubled):
             condition = (doubled.amax() > 3).reshape(1, 1)
-            return torch.cond(condition.view(()), lambda x, d: x + d, lambda x, d: x * d, (x, doubled))
+            return torch.cond(
+                condition.view(()), lambda x, d: x + d, lambda x, d: x * d, (x, doubled)
+            )
 
         def other(x, doubled):
             condition = (x.amin() < -2).unsqueeze(0)
-            return torch.cond(condition.squeeze(), lambda x, d: d - x, lambda x, d: torch.relu(x) - d, (x, doubled))
+            return torch.cond(
+                condition.squeeze(),
+                lambda x, d: d - x,
+                lambda x, d: torch.relu(x) - d,
+                (x, doubled),
+            )
 
         y = torch.cond(outer.squeeze(), inner, other, (x, doubled))
         return y, doubled.view(2, 2), outer, torch.cond(outer.view(()), negative, positive, (y,))
 
 
 class CondInMap(nn.Module):
-    """A condition that is a view, in each round of a loop."""
+    """A condition that is a view, inside the body of a `map`."""
 
     def forward(self, xs: torch.Tensor) -> torch.Tensor:
         def each(x):
@@ -86,14 +93,16 @@ class CondInScan(nn.Module):
     def forward(self, start: torch.Tensor, xs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         def step(carry, x):
             large = (carry.sum() > 1).reshape(1)
-            new = torch.cond(large.squeeze(), lambda c, x: c - x, lambda c, x: c + x * 2, (carry, x))
+            new = torch.cond(
+                large.squeeze(), lambda c, x: c - x, lambda c, x: c + x * 2, (carry, x)
+            )
             return new, new.view(4).clone()
 
         return scan(step, start, xs)
 
 
 class CountedCond(nn.Module):
-    """A buffer decides about a branch, and is updated behind it."""
+    """A buffer selects the branch and is updated after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +115,7 @@ class CountedCond(nn.Module):
 
 
 class Counter(nn.Module):
-    """Two buffers that are equal at first, a constant that equals them, and views of a buffer."""
+    """Two buffers with equal initial values, a constant equal to them, and views of a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +131,7 @@ class Counter(nn.Module):
 
 
 class Ring(nn.Module):
-    """Keeps the last inputs round and round."""
+    """Ring buffer of the last inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +145,7 @@ class Ring(nn.Module):
 
 
 class Stream(nn.Module):
-    """A convolution over what came before, of which each call gives the next piece."""
+    """Streaming convolution: each call passes the next chunk; a buffer keeps the overlap."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +159,7 @@ class Stream(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Without initial values, and with more activations than fit beside it where it would be planned like one."""
+    """Uninitialized state, with more activations than fit beside it in a shared memory plan."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,7 +174,7 @@ class Recurrent(nn.Module):
 
 
 class Decaying(nn.Module):
-    """State without initial values that a delegate reads and computes, and `copy_` writes."""
+    """Uninitialized state that a delegate reads and computes, and `copy_` writes back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,10 +199,14 @@ def fixtures() -> list[Fixture]:
     def program(name: str, module: nn.Module, cases: list[tuple], **options) -> Fixture:
         return Fixture.forward(f"{FOLDER}/{name}", module.requires_grad_(False), cases, **options)
 
-    def state(name: str, module: nn.Module, cases: list[tuple], *initialized: str, **options) -> Fixture:
+    def state(
+        name: str, module: nn.Module, cases: list[tuple], *initialized: str, **options
+    ) -> Fixture:
         note = "the mutable buffers are not memory planned"
         config = unplanned(*initialized)
-        return program(f"unplanned_{name}", module, cases, sequence=True, config=config, note=note, **options)
+        return program(
+            f"unplanned_{name}", module, cases, sequence=True, config=config, note=note, **options
+        )
 
     up, down = torch.tensor([1.0, 2.0, 0.5, 3.0]), torch.tensor([-1.0, -2.5, 0.25, -3.0])
     square = up.view(2, 2)
@@ -215,7 +228,12 @@ def fixtures() -> list[Fixture]:
         state("stream", Stream(), [(torch.randn(1, 3, 4),) for _ in range(4)], "past"),
         state("recurrent", Recurrent(), [(torch.randn(2, 4),) for _ in range(4)]),
         state("cond", CountedCond(), [(up,), (down,), (up,), (down,)], "count"),
-        state("delegated", Decaying(), [(up[at : at + 1],) for at in range(4)], partitioner=XnnpackPartitioner()),
+        state(
+            "delegated",
+            Decaying(),
+            [(up[at : at + 1],) for at in range(4)],
+            partitioner=XnnpackPartitioner(),
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Programs that vary how a file is laid out: delegates, where their data lies, named data, alignment."""
+"""Programs that vary the file layout: delegates and their data, named data, alignment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMED = BackendWithNamedDataMap.__name__
 
 
 class OneByOne(Partitioner):
-    """Hands every node with one of the targets to the backend, each as a delegate of its own."""
+    """Delegates every node with one of the targets to the backend, one delegate per node."""
 
     def __init__(self, backend: str, *targets: Any, specs: list[CompileSpec] | None = None) -> None:
         super().__init__()
@@ -68,13 +68,19 @@ ADD = exir_ops.edge.aten.add.Tensor
 def fixtures() -> list[Fixture]:
     cases = [(torch.randn(2, 3),)]
     demo = OneByOne(DEMO, SIN)
-    with_specs = OneByOne(DEMO, SIN, specs=[CompileSpec("max_value", bytes([4, 0, 0, 0])), CompileSpec("empty", b"")])
+    with_specs = OneByOne(
+        DEMO, SIN, specs=[CompileSpec("max_value", bytes([4, 0, 0, 0])), CompileSpec("empty", b"")]
+    )
     inline = ExecutorchBackendConfig(extract_delegate_segments=False)
     aligned = ExecutorchBackendConfig(segment_alignment=4096)
     note = "runs nowhere without a backend of this name: for tests of loading"
 
     def fixture(
-        name: str, module: nn.Module, inputs: list, partitioner: Partitioner | None = None, **options: Any
+        name: str,
+        module: nn.Module,
+        inputs: list,
+        partitioner: Partitioner | None = None,
+        **options: Any,
     ) -> Fixture:
         if partitioner is not None:
             options |= {"to_backend": lambda edge: edge.to_backend(partitioner), "note": note}
@@ -89,10 +95,18 @@ def fixtures() -> list[Fixture]:
         fixture("delegates_two_inline", SinTwice(), cases, demo, config=inline),
         fixture("delegate_compile_specs", SinBetween(), cases, with_specs),
         fixture("delegate_named_data", AddTwice(), cases, OneByOne(NAMED, ADD)),
-        fixture("weights_align_16", Weighted(), vectors, config=ExecutorchBackendConfig(segment_alignment=16)),
+        fixture(
+            "weights_align_16",
+            Weighted(),
+            vectors,
+            config=ExecutorchBackendConfig(segment_alignment=16),
+        ),
         fixture("weights_align_4096", Weighted(), vectors, config=aligned),
         fixture(
-            "weights_tensor_align_64", Weighted(), vectors, config=ExecutorchBackendConfig(constant_tensor_alignment=64)
+            "weights_tensor_align_64",
+            Weighted(),
+            vectors,
+            config=ExecutorchBackendConfig(constant_tensor_alignment=64),
         ),
     ]
 

@@ -1,8 +1,8 @@
-"""Writes `fixtures/language/`: the operators that ExecuTorch adds for language models, around caches as in its models.
+"""Writes `fixtures/language/`: ExecuTorch's operators for language models, with KV caches.
 
-python language.py
+    python language.py
 
-What is expected is what ExecuTorch's own operators compute when they are called in PyTorch.
+Expected outputs are those of ExecuTorch's own operators when called from PyTorch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
 class Cached(nn.Module):
-    """Keys and values go to caches; queries attend over these."""
+    """Writes keys and values to caches and attends over the caches."""
 
     def __init__(self, dtype: torch.dtype, together: bool, batch: int = 1, room: int = 12) -> None:
         super().__init__()
@@ -43,20 +43,24 @@ class Cached(nn.Module):
         for name in ("keys", "values"):
             self.register_buffer(name, torch.zeros(batch, room, 2, 8, dtype=dtype))
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, position: torch.Tensor
+    ) -> torch.Tensor:
         start, length = position.item(), q.size(1)
         torch._check_is_size(start)
         torch._check(start < self.room)
         torch._check(start + length <= self.room)
         if self.together:
-            return L.sdpa_with_kv_cache(q, k, v, self.keys, self.values, start, length, None, 0, True)
+            return L.sdpa_with_kv_cache(
+                q, k, v, self.keys, self.values, start, length, None, 0, True
+            )
         L.update_cache(k, self.keys, start)
         L.update_cache(v, self.values, start)
         return L.custom_sdpa(q, self.keys, self.values, start, None, 0.0, True)
 
 
 class Indexed(nn.Module):
-    """Keys go to the places of a cache that indices say."""
+    """Writes keys to the cache positions given by an index tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +72,7 @@ class Indexed(nn.Module):
 
 
 class Call(nn.Module):
-    """One operator, with what it takes besides tensors."""
+    """One operator with fixed non-tensor arguments."""
 
     def __init__(self, operator: Any, *rest: Any, **named: Any) -> None:
         super().__init__()
@@ -78,7 +82,9 @@ class Call(nn.Module):
         return self.operator(*inputs, *self.rest, **self.named)
 
 
-def one(name: str, module: nn.Module, *inputs: tuple, tolerance: Tolerance = F32, **options: Any) -> Fixture:
+def one(
+    name: str, module: nn.Module, *inputs: tuple, tolerance: Tolerance = F32, **options: Any
+) -> Fixture:
     return Fixture.forward(f"{FOLDER}/{name}", module, list(inputs), tolerance=tolerance, **options)
 
 
@@ -102,8 +108,20 @@ def caches() -> Iterator[Fixture]:
             shapes = None if dtype == torch.float32 and together else dynamic
             if shapes is None:
                 inputs = steps(dtype, 1, 3, 3, 3)
-            yield one(name, module, *inputs, tolerance=TOLERANCES[dtype], sequence=True, dynamic_shapes=shapes)
-    yield one("update_cache_batch", Cached(torch.float32, False, 3), *steps(torch.float32, 3, 2, 2, 2), sequence=True)
+            yield one(
+                name,
+                module,
+                *inputs,
+                tolerance=TOLERANCES[dtype],
+                sequence=True,
+                dynamic_shapes=shapes,
+            )
+    yield one(
+        "update_cache_batch",
+        Cached(torch.float32, False, 3),
+        *steps(torch.float32, 3, 2, 2, 2),
+        sequence=True,
+    )
     rows = [
         (torch.randn(2, 2, 2, 3), torch.tensor([[0, 4], [1, 0]])),
         (torch.randn(2, 2, 2, 3), torch.tensor([[4, 2], [3, 3]])),
@@ -112,18 +130,32 @@ def caches() -> Iterator[Fixture]:
 
 
 def attention() -> Iterator[Fixture]:
-    def qkv(batch: int, queries: int, keys: int, heads: int, shared: int, depth: int, dtype=torch.float32) -> tuple:
-        shapes = ((batch, queries, heads * shared, depth), (batch, keys, heads, depth), (batch, keys, heads, depth))
+    def qkv(
+        batch: int,
+        queries: int,
+        keys: int,
+        heads: int,
+        shared: int,
+        depth: int,
+        dtype=torch.float32,
+    ) -> tuple:
+        shapes = (
+            (batch, queries, heads * shared, depth),
+            (batch, keys, heads, depth),
+            (batch, keys, heads, depth),
+        )
         return tuple(torch.randn(shape).to(dtype) for shape in shapes)
 
     yield one("sdpa_causal", Call(L.custom_sdpa, 3, None, 0.0, True), qkv(2, 4, 9, 2, 3, 8))
     yield one("sdpa_all_before", Call(L.custom_sdpa, 3, None, 0.0, False), qkv(1, 4, 9, 2, 1, 5))
     yield one("sdpa_scaled", Call(L.custom_sdpa, 0, None, 0.0, True, 0.3), qkv(1, 4, 4, 1, 1, 8))
     yield one("sdpa_many_keys", Call(L.custom_sdpa, 290, None, 0.0, True), qkv(1, 3, 300, 1, 2, 4))
-    yield one("sdpa_many_queries", Call(L.custom_sdpa, 0, None, 0.0, True), qkv(1, 150, 150, 1, 2, 4))
+    yield one(
+        "sdpa_many_queries", Call(L.custom_sdpa, 0, None, 0.0, True), qkv(1, 150, 150, 1, 2, 4)
+    )
     half = qkv(1, 70, 140, 1, 2, 4, torch.float16)
     yield one("sdpa_half", Call(L.custom_sdpa, 65, None, 0.0, True), half, tolerance=F16)
-    # One head of many queries is more than a tile.
+    # 70 query heads share a key head: more rows than a tile.
     yield one("sdpa_wide_group", Call(L.custom_sdpa, 2, None, 0.0, True), qkv(1, 2, 4, 2, 70, 2))
     masked = lambda q, k, v, mask: L.custom_sdpa(q, k, v, 2, mask, 0.0, False)  # noqa: E731
     hidden = torch.randn(4, 9)
@@ -131,7 +163,7 @@ def attention() -> Iterator[Fixture]:
     hidden[2] = float("-inf")
     yield one("sdpa_mask", Call(masked), (*qkv(1, 4, 9, 2, 2, 8), hidden))
     wide = torch.zeros(2, 260)
-    # Nothing is seen until the last tile.
+    # All keys but those of the last tile are masked.
     wide[0, :258] = float("-inf")
     yield one("sdpa_mask_late", Call(masked), (*qkv(1, 2, 260, 1, 1, 4), wide))
     for heads_first in (False, True):
@@ -139,7 +171,7 @@ def attention() -> Iterator[Fixture]:
 
 
 def quantized(heads_first: bool) -> Fixture:
-    def codes(heads: int, positions: int) -> tuple:
+    def quantized_heads(heads: int, positions: int) -> tuple:
         shape = (1, heads, positions, 8) if heads_first else (1, positions, heads, 8)
         vectors = (*shape[:3], 1)
         values = torch.randint(-100, 100, shape, dtype=torch.int8)
@@ -147,13 +179,15 @@ def quantized(heads_first: bool) -> Fixture:
         return values, zeros, torch.rand(vectors) * 0.02 + 0.001
 
     (q, qz, qs), (k, kz, ks), (v, vz, vs) = (
-        codes(4, 3),
-        codes(4 if heads_first else 2, 7),
-        codes(4 if heads_first else 2, 7),
+        quantized_heads(4, 3),
+        quantized_heads(4 if heads_first else 2, 7),
+        quantized_heads(4 if heads_first else 2, 7),
     )
 
     def run(q, k, v, qz, qs, kz, ks, vz, vs):
-        return L.custom_quantized_sdpa(q, k, v, 4, None, 0.0, True, None, qz, qs, kz, ks, vz, vs, heads_first)
+        return L.custom_quantized_sdpa(
+            q, k, v, 4, None, 0.0, True, None, qz, qs, kz, ks, vz, vs, heads_first
+        )
 
     name = f"quantized_sdpa_{'heads_first' if heads_first else 'positions_first'}"
     return one(name, Call(run), (q, k, v, qz, qs, kz, ks, vz, vs))
@@ -174,15 +208,24 @@ def recurrences() -> Iterator[Fixture]:
             torch.rand(batch, heads, length),
             torch.randn(batch, heads, width, depth),
         )
-        yield one(f"gated_delta_{name}", Call(L.gated_delta_rule), inputs, tolerance=Tolerance(1e-3, 1e-4))
+        yield one(
+            f"gated_delta_{name}", Call(L.gated_delta_rule), inputs, tolerance=Tolerance(1e-3, 1e-4)
+        )
         if name == "decode":
             yield one("channelwise_gated_delta", Call(L.channelwise_gated_delta_rule), inputs)
 
 
-def products() -> Iterator[Fixture]:
+def other_operators() -> Iterator[Fixture]:
     for length in (1, 8, 28, 112):
-        yield one(f"hadamard_{length}", Call(L.fast_hadamard_transform), (torch.randn(2, 3, length),))
-    yield one("hadamard_half", Call(L.fast_hadamard_transform), (torch.randn(3, 16).half(),), tolerance=F16)
+        yield one(
+            f"hadamard_{length}", Call(L.fast_hadamard_transform), (torch.randn(2, 3, length),)
+        )
+    yield one(
+        "hadamard_half",
+        Call(L.fast_hadamard_transform),
+        (torch.randn(3, 16).half(),),
+        tolerance=F16,
+    )
     yield one("fallback", Call(L.fallback), (torch.randn(2, 3),), tolerance=EXACT)
     crop = torch.ops.preprocess.tile_crop
     yield one("tile_crop", Call(crop, 2), (torch.randn(3, 4, 4),), tolerance=EXACT)
@@ -195,31 +238,35 @@ def products() -> Iterator[Fixture]:
 
 
 class Experts(nn.Module):
-    """Feed-forward layers of which each token takes a few."""
+    """Mixture of experts: each token is routed to a few feed-forward layers."""
 
     def __init__(self, bits: int, function: str, biased: bool, group: int = 16) -> None:
         super().__init__()
         self.settings = (2, 4, 48, 32, group, bits, function, 2.5)
         self.register_buffer("gate", torch.randn(4, 32))
         self.register_buffer("bias", torch.randn(4) if biased else torch.empty(0))
-        self.register_buffer("first", torch.stack([packed(torch.randn(96, 32), group, bits) for _ in range(4)]))
-        self.register_buffer("second", torch.stack([packed(torch.randn(32, 48), group, bits) for _ in range(4)]))
+        self.register_buffer(
+            "first", torch.stack([packed(torch.randn(96, 32), group, bits) for _ in range(4)])
+        )
+        self.register_buffer(
+            "second", torch.stack([packed(torch.randn(32, 48), group, bits) for _ in range(4)])
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return L.quantized_moe_ffn(x, self.gate, self.bias, self.first, self.second, *self.settings)
 
 
 def packed(weights: torch.Tensor, group: int, bits: int) -> torch.Tensor:
-    """Weights in torchao's universal form: 8 rows by 16 elements at a time, in two halves."""
+    """Packs weights in torchao's universal layout: blocks of 8 x 16 values, as two 8 x 8 halves."""
     rows, width = weights.shape
     top = 2 ** (bits - 1) - 1
     groups = weights.reshape(rows, width // group, group)
     scales = groups.abs().amax(-1) / top
-    codes = (groups / scales[..., None]).round().clamp(-top - 1, top).to(torch.int64)
+    quantized_heads = (groups / scales[..., None]).round().clamp(-top - 1, top).to(torch.int64)
     parts = [as_bytes(torch.tensor([6712, 1] + [0] * 14, dtype=torch.int32))]
     for first in range(0, rows, 8):
         for number in range(width // group):
-            block = codes[first : first + 8, number]
+            block = quantized_heads[first : first + 8, number]
             for at in range(0, group, 16):
                 part = block[:, at : at + 16].reshape(8, 2, 8).transpose(0, 1).reshape(-1)
                 if bits == 4:
@@ -236,7 +283,7 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Decoder(nn.Module):
-    """ExecuTorch's own example of a Llama, tiny and random, which gives the logits of the last token."""
+    """A tiny random instance of ExecuTorch's example Llama that returns the last token's logits."""
 
     def __init__(self, *changes: Any, **settings: Any) -> None:
         super().__init__()
@@ -256,9 +303,11 @@ class Decoder(nn.Module):
         )
         model = construct_transformer(args).eval()
         for parameter in model.parameters():
-            # Larger than the usual start, so that logits differ.
+            # A larger standard deviation than the default, so that logits differ clearly.
             nn.init.normal_(
-                parameter, std=0.3 if parameter.dim() > 1 else 0.1, mean=0.0 if parameter.dim() > 1 else 1.0
+                parameter,
+                std=0.3 if parameter.dim() > 1 else 0.1,
+                mean=0.0 if parameter.dim() > 1 else 1.0,
             )
         for change in changes:
             model = change(model)
@@ -275,7 +324,7 @@ def small_embeddings(bits: int, group: int | None) -> Any:
 
 
 def greedy(model: nn.Module, prompt: list[int], count: int) -> list[tuple]:
-    """The calls that decode greedily: the prompt, then one token after the other."""
+    """Inputs of greedy decoding: the prompt, then one token per call."""
     model, calls, at = copy.deepcopy(model), [], 0
     tokens = prompt
     with torch.no_grad():
@@ -312,7 +361,7 @@ def decoders() -> Iterator[Fixture]:
 def main() -> None:
     seed()
     manifest = Manifest("language")
-    for group in (caches, attention, recurrences, products, decoders):
+    for group in (caches, attention, recurrences, other_operators, decoders):
         manifest.write_all(group())
     manifest.save()
     print(f"{len(manifest.entries)} programs of language models' operators")

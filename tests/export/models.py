@@ -1,6 +1,7 @@
-"""The families of models that people run, each cut down to a few kilobytes: the same blocks, few channels, few layers.
+"""Common model families reduced to a few kilobytes: the same blocks with few channels and layers.
 
-Weights are random, and so are the running statistics of batch norms, which would hide mistakes if they were 0 and 1.
+Weights are random. So are the running statistics of batch norms: means of 0 and variances of 1
+would hide mistakes.
 """
 
 from __future__ import annotations
@@ -43,20 +44,26 @@ def randomize_statistics(module: nn.Module) -> nn.Module:
 
 
 def tolerance(module: nn.Module, cases: list[tuple], relative: float) -> Tolerance:
-    """Errors are judged against the largest output."""
+    """A tolerance relative to the largest output."""
     module = copy.deepcopy(module)
     with torch.no_grad():
         outputs = [out for inputs in cases for out in flatten(module(*copy.deepcopy(inputs)))]
-    largest = max(out.double().abs().max().item() for out in outputs if isinstance(out, torch.Tensor))
+    largest = max(
+        out.double().abs().max().item() for out in outputs if isinstance(out, torch.Tensor)
+    )
     return Tolerance(relative, float(f"{relative * largest:.2g}"))
 
 
 FP32, HALF, BF16, INT8 = 1e-4, 5e-3, 4e-2, 0.0
 
 
-def model(name: str, module: nn.Module, cases: list[tuple], relative: float = FP32, **options: Any) -> Fixture:
+def model(
+    name: str, module: nn.Module, cases: list[tuple], relative: float = FP32, **options: Any
+) -> Fixture:
     module = randomize_statistics(module)
-    return Fixture.forward(f"{FOLDER}/{name}", module, cases, tolerance=tolerance(module, cases, relative), **options)
+    return Fixture.forward(
+        f"{FOLDER}/{name}", module, cases, tolerance=tolerance(module, cases, relative), **options
+    )
 
 
 def images(count: int, channels: int, size: int) -> list[tuple]:
@@ -64,12 +71,16 @@ def images(count: int, channels: int, size: int) -> list[tuple]:
 
 
 class Classifier(nn.Module):
-    """Stem, body, global average, linear: the frame of every image classifier here."""
+    """Stem, body, global average pooling and linear layer: shared by all image classifiers here."""
 
-    def __init__(self, stem: int, body: nn.Module, features: int, activation: type[nn.Module] = nn.ReLU) -> None:
+    def __init__(
+        self, stem: int, body: nn.Module, features: int, activation: type[nn.Module] = nn.ReLU
+    ) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, stem, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(stem), activation()
+            nn.Conv2d(3, stem, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(stem),
+            activation(),
         )
         self.body = body
         self.head = nn.Linear(features, CLASSES)
@@ -81,7 +92,9 @@ class Classifier(nn.Module):
 
 def mobilenet_v2() -> nn.Module:
     block = mobilenetv2.InvertedResidual
-    return Classifier(8, nn.Sequential(block(8, 8, 1, 1), block(8, 12, 2, 6), block(12, 12, 1, 6)), 12, nn.ReLU6)
+    return Classifier(
+        8, nn.Sequential(block(8, 8, 1, 1), block(8, 12, 2, 6), block(12, 12, 1, 6)), 12, nn.ReLU6
+    )
 
 
 def mobilenet_v3() -> nn.Module:
@@ -97,7 +110,9 @@ def mobilenet_v3() -> nn.Module:
 
 def resnet_basic() -> nn.Module:
     down = nn.Sequential(nn.Conv2d(8, 12, 1, stride=2, bias=False), nn.BatchNorm2d(12))
-    body = nn.Sequential(nn.MaxPool2d(3, 2, 1), resnet.BasicBlock(8, 8), resnet.BasicBlock(8, 12, 2, down))
+    body = nn.Sequential(
+        nn.MaxPool2d(3, 2, 1), resnet.BasicBlock(8, 8), resnet.BasicBlock(8, 12, 2, down)
+    )
     return Classifier(8, body, 12)
 
 
@@ -108,7 +123,11 @@ def resnet_bottleneck() -> nn.Module:
 
 
 def squeeze_net() -> nn.Module:
-    body = nn.Sequential(squeezenet.Fire(8, 4, 8, 8), nn.MaxPool2d(3, 2, ceil_mode=True), squeezenet.Fire(16, 4, 6, 6))
+    body = nn.Sequential(
+        squeezenet.Fire(8, 4, 8, 8),
+        nn.MaxPool2d(3, 2, ceil_mode=True),
+        squeezenet.Fire(16, 4, 6, 6),
+    )
     return Classifier(8, body, 12)
 
 
@@ -128,7 +147,8 @@ def shuffle_net() -> nn.Module:
 
 def dense_net() -> nn.Module:
     body = nn.Sequential(
-        densenet._DenseBlock(3, 8, bn_size=2, growth_rate=4, drop_rate=0.0), densenet._Transition(20, 10)
+        densenet._DenseBlock(3, 8, bn_size=2, growth_rate=4, drop_rate=0.0),
+        densenet._Transition(20, 10),
     )
     return Classifier(8, body, 10)
 
@@ -142,7 +162,9 @@ class Inception(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.one = nn.Conv2d(8, 4, 1)
-        self.three = nn.Sequential(nn.Conv2d(8, 4, 1), nn.ReLU(), nn.Conv2d(4, 6, (1, 3), padding=(0, 1)))
+        self.three = nn.Sequential(
+            nn.Conv2d(8, 4, 1), nn.ReLU(), nn.Conv2d(4, 6, (1, 3), padding=(0, 1))
+        )
         self.pooled = nn.Sequential(nn.AvgPool2d(3, 1, 1), nn.Conv2d(8, 2, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -195,7 +217,7 @@ class Unet(nn.Module):
 
 
 class Segmenter(nn.Module):
-    """Dilated convolutions, and a bilinear resize to the size of the input."""
+    """Dilated convolutions, followed by a bilinear resize to the input size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,7 +241,11 @@ class SuperResolution(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(
-            nn.ReflectionPad2d(2), nn.Conv2d(1, 8, 5), nn.PReLU(8), nn.Conv2d(8, 4, 3, padding=1), nn.PixelShuffle(2)
+            nn.ReflectionPad2d(2),
+            nn.Conv2d(1, 8, 5),
+            nn.PReLU(8),
+            nn.Conv2d(8, 4, 3, padding=1),
+            nn.PixelShuffle(2),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -284,7 +310,7 @@ class Recurrent(nn.Module):
 
 
 class StreamingGru(nn.Module):
-    """Carries its hidden state in a buffer, one frame at a time."""
+    """Processes one frame per call; the hidden state is a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -313,7 +339,7 @@ def bert() -> nn.Module:
 
 
 class Outputs(nn.Module):
-    """Names the arguments of a transformers model, so that the program's inputs are plain tensors."""
+    """Names the arguments of a transformers model, so that inputs are plain tensors."""
 
     def __init__(self, inner: nn.Module, *names: str) -> None:
         super().__init__()
@@ -325,7 +351,7 @@ class Outputs(nn.Module):
 
 
 class LlamaAttention(nn.Module):
-    """Grouped-query attention with rotary positions and a cache that the program itself keeps."""
+    """Grouped-query attention with RoPE and a KV cache in buffers."""
 
     def __init__(self, width: int, heads: int, shared: int, context: int) -> None:
         super().__init__()
@@ -374,10 +400,15 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(nn.Module):
-    """A decoder of the Llama architecture: tokens and their positions in, logits of the last token out."""
+    """A decoder of the Llama architecture: maps tokens and positions to the last token's logits."""
 
     def __init__(
-        self, vocabulary: int = 32, width: int = 16, heads: int = 4, shared: int = 2, context: int = 12
+        self,
+        vocabulary: int = 32,
+        width: int = 16,
+        heads: int = 4,
+        shared: int = 2,
+        context: int = 12,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
@@ -385,7 +416,9 @@ class Llama(nn.Module):
         self.norm = nn.RMSNorm(width, eps=1e-5)
         self.head = nn.Linear(width, vocabulary, bias=False)
         size = width // heads
-        angles = torch.outer(torch.arange(context), 10000.0 ** (-torch.arange(0, size, 2) / size)).repeat(1, 2)
+        angles = torch.outer(
+            torch.arange(context), 10000.0 ** (-torch.arange(0, size, 2) / size)
+        ).repeat(1, 2)
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
         self.register_buffer("causal", torch.ones(context, context, dtype=torch.bool).tril())
@@ -399,7 +432,7 @@ class Llama(nn.Module):
 
 
 def decoding(*lengths: int) -> list[tuple]:
-    """Chunks of a sequence, one after the other."""
+    """Consecutive chunks of a sequence."""
     cases, start = [], 0
     for length in lengths:
         cases.append((torch.randint(0, 32, (1, length)), torch.arange(start, start + length)))
@@ -416,9 +449,23 @@ def image_models() -> list[Fixture]:
     return [
         model("mobilenet_v2", v2, small, plain=True),
         model("mobilenet_v2_half", copy.deepcopy(v2).half(), [(x.half(),) for (x,) in small], HALF),
-        model("mobilenet_v2_bf16", copy.deepcopy(v2).bfloat16(), [(x.bfloat16(),) for (x,) in small], BF16),
-        model("mobilenet_v2_channels_last", copy.deepcopy(v2).to(memory_format=torch.channels_last), last),
-        model("mobilenet_v2_dynamic_size", copy.deepcopy(v2), sizes, dynamic_shapes=({2: 2 * side, 3: 2 * side},)),
+        model(
+            "mobilenet_v2_bf16",
+            copy.deepcopy(v2).bfloat16(),
+            [(x.bfloat16(),) for (x,) in small],
+            BF16,
+        ),
+        model(
+            "mobilenet_v2_channels_last",
+            copy.deepcopy(v2).to(memory_format=torch.channels_last),
+            last,
+        ),
+        model(
+            "mobilenet_v2_dynamic_size",
+            copy.deepcopy(v2),
+            sizes,
+            dynamic_shapes=({2: 2 * side, 3: 2 * side},),
+        ),
         model("mobilenet_v3", v3, small),
         model("resnet_basic", resnet_basic(), small),
         model("resnet_bottleneck", resnet_bottleneck(), small),
@@ -432,7 +479,11 @@ def image_models() -> list[Fixture]:
         model("segmenter", Segmenter(), images(2, 3, 8)),
         model("super_resolution", SuperResolution(), images(2, 1, 6)),
         model("vit", VisionTransformer(16, 8, 2, 2, 16, 32, num_classes=CLASSES), small),
-        model("swin", SwinTransformer([2, 2], 8, [2, 1], [2, 2], [2, 2], num_classes=CLASSES), images(2, 3, 16)),
+        model(
+            "swin",
+            SwinTransformer([2, 2], 8, [2, 1], [2, 2], [2, 2], num_classes=CLASSES),
+            images(2, 3, 16),
+        ),
         model("video", video(), [(torch.randn(1, 2, 4, 6, 6),)]),
     ]
 
@@ -464,7 +515,9 @@ def quantized_models() -> list[Fixture]:
 
 def signal_models() -> list[Fixture]:
     return [
-        model("depthwise_speech", DepthwiseSpeech(), [(torch.randn(1, 1, 20, 10),) for _ in range(2)]),
+        model(
+            "depthwise_speech", DepthwiseSpeech(), [(torch.randn(1, 1, 20, 10),) for _ in range(2)]
+        ),
         model("waveform", waveform(), [(torch.randn(1, 1, 48),) for _ in range(2)]),
         model("autoencoder", autoencoder(), [(torch.randn(3, 20),) for _ in range(2)]),
     ]
@@ -472,7 +525,10 @@ def signal_models() -> list[Fixture]:
 
 def sequence_models() -> list[Fixture]:
     tokens = [(torch.randint(0, 20, (2, 5)),) for _ in range(2)]
-    text = [(torch.randint(0, 40, (1, 8)), torch.tensor([[1] * real + [0] * (8 - real)])) for real in (8, 5)]
+    text = [
+        (torch.randint(0, 40, (1, 8)), torch.tensor([[1] * real + [0] * (8 - real)]))
+        for real in (8, 5)
+    ]
     length = Dim("length", min=1, max=12)
     prefill = decoding(4, 1, 1, 3)
     return [
@@ -480,7 +536,9 @@ def sequence_models() -> list[Fixture]:
         model("lstm_bidirectional", Recurrent(nn.LSTM, bidirectional=True), tokens),
         model("gru", Recurrent(nn.GRU), tokens),
         model("rnn", Recurrent(nn.RNN), tokens),
-        model("gru_streaming", StreamingGru(), [(torch.randn(1, 4),) for _ in range(5)], sequence=True),
+        model(
+            "gru_streaming", StreamingGru(), [(torch.randn(1, 4),) for _ in range(5)], sequence=True
+        ),
         model("bert", bert(), text),
         model(
             "transformer_encoder",

@@ -1,4 +1,4 @@
-"""Writes the operator cases: `fixtures/ops/<family>/<case>.bpte`, one program around one operator each.
+"""Writes the operator cases `fixtures/ops/<family>/<case>.bpte`, each a program of one operator.
 
 python operators.py [family ...]
 """
@@ -10,30 +10,87 @@ import zlib
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from common import EXACT, FIXTURES, Fixture, Manifest, Method, Tolerance, flatten, seed, tolerance_of
+from common import (
+    EXACT,
+    FIXTURES,
+    Fixture,
+    Manifest,
+    Method,
+    Tolerance,
+    flatten,
+    seed,
+    tolerance_of,
+)
 
 import torch
 from executorch.exir import ExecutorchBackendConfig
-from op_cases import bounds, by_name, create, devices, further, gradients, index, lines, many, matrix, others, pointwise, quantized, reduce, remaining, scarce, shape, spatial, special, spectral
+from op_cases import (
+    bounds,
+    by_name,
+    create,
+    devices,
+    further,
+    gradients,
+    index,
+    lines,
+    many,
+    matrix,
+    others,
+    pointwise,
+    quantized,
+    reduce,
+    remaining,
+    scarce,
+    shape,
+    spatial,
+    special,
+    spectral,
+)
 from op_cases.skipped import SKIPPED
 from op_cases.table import Case, module_of
 
 FOLDER = "ops"
 FAMILIES = {
     name: cases
-    for group in (pointwise, reduce, matrix, spatial, spectral, shape, index, create, quantized, gradients, special, scarce, further, remaining, by_name, bounds, others, lines, devices, many)
+    for group in (
+        pointwise,
+        reduce,
+        matrix,
+        spatial,
+        spectral,
+        shape,
+        index,
+        create,
+        quantized,
+        gradients,
+        special,
+        scarce,
+        further,
+        remaining,
+        by_name,
+        bounds,
+        others,
+        lines,
+        devices,
+        many,
+    )
     for name, cases in group.FAMILIES.items()
 }
 
 
 def tolerance(case: Case, method: Method) -> Tolerance:
-    """The loosest that the outputs' dtypes ask for. Low precision is also judged against the largest output."""
+    """The loosest tolerance of the outputs' dtypes.
+
+    Low precision scales with the largest output.
+    """
     outputs = [t for out in method.expected() for t in flatten(out) if isinstance(t, torch.Tensor)]
     rtol, atol = EXACT.rtol, EXACT.atol
     for output in outputs:
         of_dtype = tolerance_of(output.dtype)
         rtol, atol = max(rtol, of_dtype.rtol), max(atol, of_dtype.atol)
-    return Tolerance(rtol if case.rtol is None else case.rtol, atol if case.atol is None else case.atol)
+    return Tolerance(
+        rtol if case.rtol is None else case.rtol, atol if case.atol is None else case.atol
+    )
 
 
 def fixture(family: str, case: Case) -> Fixture:
@@ -49,14 +106,14 @@ def fixture(family: str, case: Case) -> Fixture:
 
 
 def dynamic_shapes(case: Case) -> Any:
-    """`Function` takes its inputs as one variadic argument, a module of its own names them."""
+    """Adapts the shapes: `Function` has one variadic argument, other modules name theirs."""
     if case.dynamic is None or isinstance(case.run, torch.nn.Module):
         return case.dynamic
     return (case.dynamic,)
 
 
 def write_family(family: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """The manifest's entries of a family, and what went wrong."""
+    """Writes a family; returns its manifest entries and errors."""
     folder = FIXTURES / FOLDER / family
     for stale in folder.glob("*.bpte"):
         stale.unlink()

@@ -1,4 +1,4 @@
-"""Tiny programs, each around one thing that the executor does: jumps, state, several methods, odd inputs, outputs."""
+"""Tiny programs, each for one feature of the executor: jumps, state, methods, inputs, outputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class NestedCond(nn.Module):
             return torch.cond(y.sum() > 0, lambda x, y: x + y, lambda x, y: x * y, (x, y))
 
         def negative(x, y):
-            return torch.cond(y.sum() > 10, lambda x, y: x - y, lambda x, y: torch.relu(x) - 1, (x, y))
+            return torch.cond(
+                y.sum() > 10, lambda x, y: x - y, lambda x, y: torch.relu(x) - 1, (x, y)
+            )
 
         return torch.cond(x.sum() > 0, positive, negative, (x, y))
 
@@ -46,7 +48,7 @@ class CondOnInput(nn.Module):
 
 
 class CondsInARow(nn.Module):
-    """Results of one are needed after the next, whose branches ExecuTorch 1.5 plans over those of the first."""
+    """Results that outlive the next `cond`, whose branches ExecuTorch 1.5 plans over them."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         def nested(x, y):
@@ -83,7 +85,7 @@ class Scan(nn.Module):
 
 
 class Counter(nn.Module):
-    """Adds its input to a buffer, and counts how often it was called."""
+    """Adds its input to a buffer and counts the calls."""
 
     def __init__(self, start: float) -> None:
         super().__init__()
@@ -97,7 +99,7 @@ class Counter(nn.Module):
 
 
 class Window(nn.Module):
-    """Keeps the last four inputs in a buffer that shifts."""
+    """Keeps the last four inputs in a shifting buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +111,7 @@ class Window(nn.Module):
 
 
 class WriteAt(nn.Module):
-    """Writes a row of a buffer at a position that is an input, as a cache of keys and values does."""
+    """Writes a buffer row at a position given by an input, as a KV cache does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +123,7 @@ class WriteAt(nn.Module):
 
 
 class Shared(nn.Module):
-    """One module behind two methods."""
+    """One module shared by two methods."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +139,7 @@ class Encode(Shared):
 
 
 class Store(nn.Module):
-    """What one method writes, others read: `share_mutable_buffers` gives all of them the same memory."""
+    """State in the same memory for several methods, by `share_mutable_buffers`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,14 +165,14 @@ class StoreCount(Store):
 
 
 class StoreNothing(nn.Module):
-    """It has no state, but lists the planned buffer of the others, as exporters do."""
+    """A stateless method that lists the others' planned buffer, as exporters do."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.sigmoid(x)
 
 
 class ManyInputs(nn.Module):
-    """Scalars are fixed at export; only tensors are really inputs."""
+    """Scalars are fixed at export; only tensors become inputs."""
 
     def forward(self, x, count: int, flag: bool, scale: float, nothing):
         y = x * scale + count
@@ -195,7 +197,16 @@ class Nested(nn.Module):
 
 class ManyDtypes(nn.Module):
     def forward(self, f, d, h, i, l, b, byte):
-        return f + 1, d * 2, h + h, i + 3, l * l, torch.logical_not(b), byte + 1, i.to(torch.float32) * f
+        return (
+            f + 1,
+            d * 2,
+            h + h,
+            i + 3,
+            l * l,
+            torch.logical_not(b),
+            byte + 1,
+            i.to(torch.float32) * f,
+        )
 
 
 class Elements(nn.Module):
@@ -243,13 +254,23 @@ def control_flow() -> list[Fixture]:
     xs, y = torch.randn(4, 2, 3), torch.randn(2, 3)
     return [
         program("cond", Cond(), [(ones,), (minus,), (torch.zeros(2, 3),)]),
-        program("cond_nested", NestedCond(), [(ones, ones), (ones, minus), (minus, ones), (minus, ones * 5)]),
-        program("conds_in_a_row", CondsInARow(), [(ones, ones), (ones, minus), (minus, ones), (ones * 99, ones)]),
+        program(
+            "cond_nested",
+            NestedCond(),
+            [(ones, ones), (ones, minus), (minus, ones), (minus, ones * 5)],
+        ),
+        program(
+            "conds_in_a_row",
+            CondsInARow(),
+            [(ones, ones), (ones, minus), (minus, ones), (ones * 99, ones)],
+        ),
         program(
             "conds_in_a_row_unplanned",
             CondsInARow(),
             [(ones, ones), (ones, minus), (minus, ones), (ones * 99, ones)],
-            config=ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(alloc_graph_output=False)),
+            config=ExecutorchBackendConfig(
+                memory_planning_pass=MemoryPlanningPass(alloc_graph_output=False)
+            ),
             note="outputs are not memory planned: the host lends memory for them",
         ),
         program("cond_on_input", CondOnInput(), [(yes, ones), (no, ones)]),
@@ -265,8 +286,10 @@ def state() -> list[Fixture]:
     initialized = ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(["total", "calls"])])
     named = ExecutorchBackendConfig(emit_mutable_buffer_names=True)
     unplanned = ExecutorchBackendConfig(
-        memory_planning_pass=MemoryPlanningPass(alloc_mutable_buffers=False), emit_mutable_buffer_names=True
+        memory_planning_pass=MemoryPlanningPass(alloc_mutable_buffers=False),
+        emit_mutable_buffer_names=True,
     )
+
     def shared(*initialized: str, named: bool = False) -> ExecutorchBackendConfig:
         return ExecutorchBackendConfig(
             passes=[InitializedMutableBufferPass(list(initialized))] if initialized else [],
@@ -316,17 +339,25 @@ def state() -> list[Fixture]:
         program("state_window", Window(), rows, sequence=True),
         program("state_write_at", WriteAt(), writes, sequence=True),
         Fixture(f"{FOLDER}/state_shared", store(), config=shared(named=True), note=fresh),
-        Fixture(f"{FOLDER}/state_apart", store(), note="methods have the same state, each a copy among its activations"),
+        Fixture(
+            f"{FOLDER}/state_apart",
+            store(),
+            note="methods have the same state, each a copy among its activations",
+        ),
         Fixture(f"{FOLDER}/state_shared_unnamed", store(), config=shared(), note=fresh),
-        Fixture(f"{FOLDER}/state_shared_initialized", kept, config=shared("kept", "count"), note=fresh),
+        Fixture(
+            f"{FOLDER}/state_shared_initialized", kept, config=shared("kept", "count"), note=fresh
+        ),
     ]
 
 
 def cells() -> list[Fixture]:
-    """State in its ways, with names, and with what is in the buffers at first."""
+    """Stateful models with named, initialized buffers."""
 
     def cell(name: str, module: nn.Module, inputs: list[tuple]) -> Fixture:
-        return Fixture.forward(f"cells/{name}", module, inputs, sequence=True, config=stateful.config(module))
+        return Fixture.forward(
+            f"cells/{name}", module, inputs, sequence=True, config=stateful.config(module)
+        )
 
     return [cell(name, module, inputs) for name, (module, inputs) in stateful.models().items()]
 
@@ -376,9 +407,16 @@ def inputs_and_outputs() -> list[Fixture]:
         program("outputs_not_computed_unplanned", Constants(), [(y,), (-y,)], config=unplanned),
         program("identity", Elements(lambda x: x), [(y,)], note="a program without instructions"),
         program("no_inputs", Elements(lambda: torch.ones(2, 2) + torch.arange(2)), [()]),
-        program("zero_dim", Elements(lambda a, b: a * b), [(torch.tensor(2.0), torch.tensor(-3.0))]),
+        program(
+            "zero_dim", Elements(lambda a, b: a * b), [(torch.tensor(2.0), torch.tensor(-3.0))]
+        ),
         program("empty", Elements(lambda a: (a + 1, a.sum())), [(torch.empty(0, 3),)]),
-        program("deep_chain", Elements(deep_chain), [(torch.randn(4),)], note="many small calls after each other"),
+        program(
+            "deep_chain",
+            Elements(deep_chain),
+            [(torch.randn(4),)],
+            note="many small calls after each other",
+        ),
     ]
 
 
@@ -413,15 +451,31 @@ def dynamic_shapes() -> list[Fixture]:
     ]
     return [
         program(
-            "dynamic_rows", Elements(lambda x: torch.relu(x) + x.mean(0)), sized(5, 1, 12), dynamic_shapes=(({0: n},),)
+            "dynamic_rows",
+            Elements(lambda x: torch.relu(x) + x.mean(0)),
+            sized(5, 1, 12),
+            dynamic_shapes=(({0: n},),),
         ),
-        program("dynamic_arithmetic", Elements(arithmetic), sized(5, 2, 12), dynamic_shapes=(({0: n},),)),
-        program("dynamic_two", Elements(both), two, dynamic_shapes=(({0: 2 * half_rows}, {0: half_rows}),)),
-        program("dynamic_created", Elements(one_hot_rows), sized(5, 1, 12), dynamic_shapes=(({0: n},),)),
+        program(
+            "dynamic_arithmetic", Elements(arithmetic), sized(5, 2, 12), dynamic_shapes=(({0: n},),)
+        ),
+        program(
+            "dynamic_two",
+            Elements(both),
+            two,
+            dynamic_shapes=(({0: 2 * half_rows}, {0: half_rows}),),
+        ),
+        program(
+            "dynamic_created", Elements(one_hot_rows), sized(5, 1, 12), dynamic_shapes=(({0: n},),)
+        ),
         program(
             "nonzero",
             Elements(torch.nonzero),
-            [(torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]]),), (torch.zeros(2, 3),), (torch.ones(2, 3),)],
+            [
+                (torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]]),),
+                (torch.zeros(2, 3),),
+                (torch.ones(2, 3),),
+            ],
             tolerance=EXACT,
             note="the output's shape depends on the data",
         ),
@@ -457,13 +511,15 @@ def external_weights() -> list[Fixture]:
             nn.Sequential(linear, nn.ReLU(), nn.Linear(4, 2)),
             cases,
             plain=True,
-            config=ExecutorchBackendConfig(external_constants=lambda n: "bias" if "bias" in n.name else "weight"),
+            config=ExecutorchBackendConfig(
+                external_constants=lambda n: "bias" if "bias" in n.name else "weight"
+            ),
         ),
     ]
 
 
 class Loss(nn.Module):
-    """A network and its loss, as a program that trains it on the device computes them."""
+    """A network and its loss, as in on-device training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -475,7 +531,7 @@ class Loss(nn.Module):
 
 
 class Training(Method):
-    """Outputs: the loss, what the module returns beside it, the gradients of the parameters, the parameters."""
+    """Outputs: the loss, other results, the gradients of the parameters, the parameters."""
 
     def export(self) -> torch.export.ExportedProgram:
         return _export_forward_backward(super().export())
@@ -499,13 +555,24 @@ class Training(Method):
 def training() -> list[Fixture]:
     cases = [(torch.randn(2, 4), ints(0, 2)), (torch.randn(2, 4), ints(1, 1))]
     note = "a joint forward and backward program"
-    return [Fixture(f"{FOLDER}/training", {"forward": Training(Loss(), cases)}, note=note, plain=True)]
+    return [
+        Fixture(f"{FOLDER}/training", {"forward": Training(Loss(), cases)}, note=note, plain=True)
+    ]
 
 
 def main() -> None:
     seed(1)
     manifest = Manifest("program")
-    for group in (control_flow, state, methods, inputs_and_outputs, dynamic_shapes, external_weights, training, cells):
+    for group in (
+        control_flow,
+        state,
+        methods,
+        inputs_and_outputs,
+        dynamic_shapes,
+        external_weights,
+        training,
+        cells,
+    ):
         for fixture in group():
             try:
                 manifest.write(fixture)

@@ -1,7 +1,8 @@
-"""Writes programs that torchlet refuses when they are loaded: `fixtures/refused/<operator>.pte`, calls of operators that it has, in complex
-numbers, in which it does not have them.
+"""Writes programs that torchlet refuses to load: `fixtures/refused/<operator>.pte`.
 
-python refused.py
+Each calls a supported operator in an unsupported dtype (complex).
+
+    python refused.py
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ FOLDER = "refused"
 
 
 def of_complex(run: Callable[..., Any]) -> Callable[..., Any]:
-    """What is complex comes in and goes out as pairs of numbers, which runtimes have."""
+    """Wraps a complex function so that inputs and outputs are pairs of real values."""
 
     def pairs(*inputs: torch.Tensor) -> Any:
         outputs = run(*(torch.view_as_complex(pair) for pair in inputs))
         several = outputs if isinstance(outputs, tuple) else (outputs,)
-        return tuple(torch.view_as_real(output) if output.is_complex() else output for output in several)
+        return tuple(
+            torch.view_as_real(output) if output.is_complex() else output for output in several
+        )
 
     return pairs
 
 
 def programs() -> Iterator[tuple[str, Callable[..., Any], int]]:
-    """Names, what is called, and with how many matrices."""
+    """Yields the operator's name, the function and its number of matrix inputs."""
     yield "addmm", lambda x, y: torch.addmm(x, x, y), 2
     yield "cumprod", lambda x: x.cumprod(0), 1
     yield "pow", lambda x: torch.pow(x, 2.5), 1

@@ -1,4 +1,4 @@
-"""Models that keep something from call to call, in the ways that models do."""
+"""Models that carry state from call to call, written as real models write it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 
 class KeyValue(nn.Module):
-    """Attention over keys and values, of which each call writes those of its position."""
+    """Attention with a KV cache: each call writes the entries of its position."""
 
     def __init__(self, size: int = 8, context: int = 6) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class KeyValue(nn.Module):
 
 
 class Rows(nn.Module):
-    """A part of a buffer is overwritten, the whole is read."""
+    """Overwrites part of a buffer and reads all of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Rows(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A cell of a recurrent network that keeps its own state."""
+    """A recurrent cell that keeps its hidden state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Recurrent(nn.Module):
 
 
 class Line(nn.Module):
-    """A line of delays: what one buffer was, the next one becomes."""
+    """Delay line: each buffer receives the previous one's old value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Line(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x * 2.0 + self.second
-        # Without the copy, ExecuTorch 1.5 exports a program that leaves the second buffer as it is.
+        # Without the copy, ExecuTorch 1.5 exports a program that never updates the second buffer.
         first = self.first.clone()
         self.first.copy_(x)
         self.second.copy_(first)
@@ -69,7 +69,7 @@ class Line(nn.Module):
 
 
 class Swap(nn.Module):
-    """Two buffers change places, and one is added to the other."""
+    """Swaps two buffers and uses their old values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Swap(nn.Module):
 
 
 class Given(nn.Module):
-    """A buffer is what the caller gets, too."""
+    """Returns a buffer as an output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Given(nn.Module):
 
 
 class Noted(nn.Module):
-    """What a buffer is given, nobody reads but the caller, by its name."""
+    """Writes a buffer that only the caller reads, by name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Noted(nn.Module):
 
 
 class Twice(nn.Module):
-    """A buffer is read before and behind what only a host does."""
+    """Reads a buffer before and after an operator that only the CPU supports."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,21 +122,23 @@ class Twice(nn.Module):
 
 
 def config(module: nn.Module) -> ExecutorchBackendConfig:
-    """Buffers with their names, and with what is in them at first."""
+    """Export config that keeps the buffers' names and initial values."""
     buffers = [name for name, _ in module.named_buffers() if name != "places"]
-    return ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(buffers)], emit_mutable_buffer_names=True)
+    return ExecutorchBackendConfig(
+        passes=[InitializedMutableBufferPass(buffers)], emit_mutable_buffer_names=True
+    )
 
 
 def steps(*shape: int, count: int = 4) -> list[tuple[torch.Tensor, ...]]:
     return [(torch.randn(*shape),) for _ in range(count)]
 
 
-def positions(*places: int) -> list[tuple[torch.Tensor, ...]]:
-    return [(torch.randn(1, 1, 8), torch.tensor([place])) for place in places]
+def positions(*indices: int) -> list[tuple[torch.Tensor, ...]]:
+    return [(torch.randn(1, 1, 8), torch.tensor([index])) for index in indices]
 
 
 def models() -> dict[str, tuple[nn.Module, list[tuple[torch.Tensor, ...]]]]:
-    """Each with the inputs of several calls in a row."""
+    """Each model with the inputs of several consecutive calls."""
     cases = {
         "key_value": (KeyValue(), positions(0, 1, 2, 1, 5)),
         "rows": (Rows(), steps(2, 2, 4)),
@@ -148,6 +150,6 @@ def models() -> dict[str, tuple[nn.Module, list[tuple[torch.Tensor, ...]]]]:
         "twice": (Twice(), steps(2, 3)),
     }
     for module, _ in cases.values():
-        # Exporters copy what is computed into buffers, which nothing that learns may be.
+        # Exporters copy results into buffers, which fails for tensors that require gradients.
         module.requires_grad_(False)
     return cases

@@ -1,12 +1,17 @@
-"""Operators times types: PyTorch's own samples of each operator, exported, run by torchlet and compared with PyTorch eager.
+"""Operators times dtypes: exports PyTorch's samples of each operator, runs them in torchlet and
+compares the results with PyTorch in eager mode.
 
-    python sweep.py --torchlet ../../target/release/torchlet --table ../../docs/operators.md [--only REGEX] [--resume]
+    python sweep.py --torchlet ../../target/release/torchlet --table ../../docs/operators.md
+        [--only REGEX] [--resume]
 
-PyTorch lists its operators with samples of arguments for its own tests (`torch.testing._internal.common_methods_invocations.op_db`). Each sample becomes a
-program whose tensors are inputs and whose other arguments are constants. What the exporter refuses says nothing of torchlet.
+The samples are those of PyTorch's own tests (`op_db` in
+`torch.testing._internal.common_methods_invocations`). Each becomes a program whose tensors are
+inputs and whose other arguments are constants. Samples that the exporter rejects say nothing about
+torchlet.
 
-The table is written again whenever some operators are done, and says of the others that they were not tried, so that a sweep that was stopped goes on from
-it. Operators are exported in processes of their own: what does not end there costs its own cells, and no others.
+The table is rewritten after every few operators, with the rest marked as untried, so that an
+interrupted sweep can resume. Each operator is exported in its own process: a hanging export loses
+only its own cells.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -44,14 +50,14 @@ DTYPES = {
     "bool": torch.bool,
 }
 COMPLEX = {"c64": torch.complex64}
-"""Programs carry complex numbers from Fourier transforms to `view_as_real`, and little else: swept where asked for."""
+"""Swept on request only: few programs have complex tensors outside of Fourier transforms."""
 ALL = DTYPES | COMPLEX
 LARGEST = 2048
-"""Elements of a sample, at most."""
+"""Maximum number of elements per sample tensor."""
 SAMPLES = 3
-"""Samples of an operator in a type, at most, if nothing else is said."""
+"""Default number of samples per operator and dtype."""
 TOGETHER = 20
-"""Operators that are verified, and written to the table, at a time."""
+"""Number of operators verified and written to the table at a time."""
 UNTRIED = "…"
 LEGEND = {
     "pass": "passes",
@@ -67,14 +73,26 @@ EQUALS = "PyTorch does not define which of several equal elements is returned"
 RANDOM = "results are random"
 SIGNS = "the signs of vectors are not defined"
 ORDERS = "the order of eigenvalues and the directions of eigenvectors are not defined"
-HALVES = "PyTorch rounds to the dtype after each batch, torchlet once"
-NARROW = "the exporter writes a factor as `float32` for every dtype, so ExecuTorch's results differ as well"
+BATCHES = "PyTorch rounds to the dtype after each batch, torchlet once"
+NARROW = (
+    "the exporter writes a factor as `float32` for every dtype, "
+    "so ExecuTorch's results differ as well"
+)
 TAPS = "PyTorch rounds to the dtype several times, torchlet once, which is closer to `float64`"
-STEPS = "PyTorch rounds coordinates and weights to the dtype at each step, torchlet computes in `float32`"
+STEPS = (
+    "PyTorch rounds coordinates and weights to the dtype at each step, "
+    "torchlet computes in `float32`"
+)
 WIDENED = "the exporter declares the result as `float32`"
-POLES = "at poles, PyTorch's sine of multiples of pi is not zero: its result is large, torchlet's infinite"
+POLES = (
+    "at poles, PyTorch's sine of multiples of pi is not zero: "
+    "its result is large, torchlet's infinite"
+)
 WIDE = "the exporter computes in `float32`, PyTorch in fp16, where the exponential overflows"
-FAR = "PyTorch's error is up to 4e-7, torchlet's at most 5e-14, compared with a high-precision reference"
+FAR = (
+    "PyTorch's error is up to 4e-7, torchlet's at most 5e-14, "
+    "compared with a high-precision reference"
+)
 EXPLAINED = {
     "topk": ("output 1", EQUALS, ()),
     "kthvalue": ("output 1", EQUALS, ()),
@@ -92,7 +110,7 @@ EXPLAINED = {
     "linalg.eigh": ("output 1", SIGNS, ()),
     "linalg.eig": ("output [01]", ORDERS, ()),
     "linalg.eigvals": ("output 0", ORDERS, ()),
-    "addbmm": ("output 0", HALVES, ("f16", "bf16")),
+    "addbmm": ("output 0", BATCHES, ("f16", "bf16")),
     **{f"nn.functional.conv_transpose{n}d": ("output 0", TAPS, ("f16",)) for n in (2, 3)},
     "grid_sampler_2d": ("output 0", STEPS, ("f16", "bf16")),
     "masked.std": ("output 0", WIDENED, ("f16", "bf16")),
@@ -103,7 +121,10 @@ EXPLAINED = {
     "rad2deg": ("output 0", NARROW, ("f64",)),
     "sinc": ("output 0", NARROW, ("f64",)),
     "special.log_ndtr": ("output 0", NARROW, ("f64",)),
-    **{f"special.{name}": ("output 0", FAR, ("f64",)) for name in ("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")},
+    **{
+        f"special.{name}": ("output 0", FAR, ("f64",))
+        for name in ("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")
+    },
     "nn.functional.soft_margin_loss": ("output 0", WIDE, ("f16",)),
     **{f"polygamma.polygamma_n_{n}": ("output 0", POLES, ("i16", "i8")) for n in range(5)},
     "special.polygamma.special_polygamma_n_0": ("output 0", POLES, ("i16", "i8")),
@@ -113,32 +134,39 @@ EXPLAINED = {
         (),
     ),
 }
-"""Operators of which an output may differ: the first that does, as an expression, why, and in which types, if not in all."""
+"""Operators whose outputs may differ.
+
+Each has a pattern for the first such output, the reason, and the dtypes if not all.
+"""
 BYTES = "for bytes, PyTorch interpolates with 16-bit weights"
 HOLES = {
     "nn.functional.interpolate.bilinear": BYTES,
     "nn.functional.upsample_bilinear": BYTES,
     "matrix_exp": "PyTorch's fp16 results are far off, such as infinite for small matrices",
 }
-"""Why operators have no kernel, or one that refuses some types."""
+"""Reasons for operators without a kernel, or whose kernel rejects some dtypes."""
 ORDER = ["WRONG", "open", "refused", "no kernel", "pass", "–"]
 
 
 class Sample(nn.Module):
-    """One call of an operator: tensors come in, everything else is constant."""
+    """One call of an operator: tensors are inputs, all other arguments are constants."""
 
     def __init__(self, operator: Any, sample: Any) -> None:
         super().__init__()
         leaves, self.spec = tree_flatten(((sample.input, *sample.args), sample.kwargs))
         self.operator = operator
         self.constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        self.places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        self.inputs = tuple(leaf.detach().contiguous() for leaf in leaves if isinstance(leaf, torch.Tensor))
+        self.indices = [
+            index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)
+        ]
+        self.inputs = tuple(
+            leaf.detach().contiguous() for leaf in leaves if isinstance(leaf, torch.Tensor)
+        )
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         leaves = list(self.constants)
-        for place, tensor in zip(self.places, inputs):
-            leaves[place] = tensor
+        for index, tensor in zip(self.indices, inputs):
+            leaves[index] = tensor
         (first, *args), kwargs = tree_unflatten(leaves, self.spec)
         made = self.operator(first, *args, **kwargs)
         return tuple(made) if isinstance(made, (tuple, list)) else made
@@ -146,7 +174,7 @@ class Sample(nn.Module):
 
 @dataclass
 class Row:
-    """What became of an operator's samples, by type, and what was said of those that failed."""
+    """Results of an operator's samples by dtype, and the programs written for them."""
 
     name: str
     cells: dict[str, str] = field(default_factory=dict)
@@ -154,7 +182,9 @@ class Row:
 
     def is_unexplained(self) -> bool:
         states = set(self.cells.values())
-        return bool(states & {"WRONG", UNTRIED}) or (bool(states & {"no kernel", "refused"}) and self.name not in HOLES)
+        return bool(states & {"WRONG", UNTRIED}) or (
+            bool(states & {"no kernel", "refused"}) and self.name not in HOLES
+        )
 
 
 def samples(operator: Any, dtype: torch.dtype, count: int) -> Iterator[Sample]:
@@ -174,21 +204,31 @@ def samples(operator: Any, dtype: torch.dtype, count: int) -> Iterator[Sample]:
 
 
 def is_open(name: str, dtype: str, said: str) -> bool:
-    """Whether a difference is where PyTorch promises nothing."""
+    """Whether the difference is in an output that PyTorch leaves undefined."""
     output, _, types = EXPLAINED.get(name, ("", "", ()))
-    return name in EXPLAINED and re.search(f": {output}: ", said) is not None and (not types or dtype in types)
+    return (
+        name in EXPLAINED
+        and re.search(f": {output}: ", said) is not None
+        and (not types or dtype in types)
+    )
 
 
 def is_random(sample: Sample) -> bool:
     found = []
     for number in (1, 2):
         torch.manual_seed(number)
-        found.append([leaf for leaf in tree_flatten(sample(*common._apart(sample.inputs)))[0] if isinstance(leaf, torch.Tensor)])
+        found.append(
+            [
+                leaf
+                for leaf in tree_flatten(sample(*common._apart(sample.inputs)))[0]
+                if isinstance(leaf, torch.Tensor)
+            ]
+        )
     return not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*found))
 
 
 def export(number: int, folder: Path, count: int, dtypes: list[str], tell: Connection) -> None:
-    """Writes the programs of one operator, and tells of those of each type when they are written."""
+    """Writes the programs of one operator, and reports each dtype once its programs are written."""
     operator = op_db[number]
     for name in dtypes:
         files = {}
@@ -200,13 +240,25 @@ def export(number: int, folder: Path, count: int, dtypes: list[str], tell: Conne
                         break
                     methods = {"forward": common.Method(sample, [sample.inputs])}
                     data = common.bundled(common.lower(methods), methods)
-                    outputs = [t for t in common.flatten(methods["forward"].expected()) if isinstance(t, torch.Tensor)]
+                    outputs = [
+                        t
+                        for t in common.flatten(methods["forward"].expected())
+                        if isinstance(t, torch.Tensor)
+                    ]
                 except Exception:
                     continue
                 path = folder / f"{number}_{name}_{index}.bpte"
                 path.write_bytes(data)
-                of_types = [common.tolerance_of(output.dtype.to_real() if output.is_complex() else output.dtype) for output in outputs]
-                rtol, atol = max((t.rtol for t in of_types), default=0.0), max((t.atol for t in of_types), default=0.0)
+                of_types = [
+                    common.tolerance_of(
+                        output.dtype.to_real() if output.is_complex() else output.dtype
+                    )
+                    for output in outputs
+                ]
+                rtol, atol = (
+                    max((t.rtol for t in of_types), default=0.0),
+                    max((t.atol for t in of_types), default=0.0),
+                )
                 files[path.name] = (name, rtol, atol)
         except Exception:
             pass
@@ -214,7 +266,7 @@ def export(number: int, folder: Path, count: int, dtypes: list[str], tell: Conne
 
 
 def exported(tasks: dict[int, list[str]], options: argparse.Namespace) -> Iterator[Row]:
-    """The operators as their exports end, or run out of time."""
+    """Yields each operator once its export ends or times out."""
     context, left = multiprocessing.get_context("fork"), list(tasks.items())
     running: dict[Connection, tuple[multiprocessing.Process, Row, float]] = {}
     while left or running:
@@ -222,7 +274,9 @@ def exported(tasks: dict[int, list[str]], options: argparse.Namespace) -> Iterat
             number, dtypes = left.pop(0)
             row = Row(full_name(op_db[number]), dict.fromkeys(dtypes, UNTRIED))
             here, there = context.Pipe(duplex=False)
-            process = context.Process(target=export, args=(number, options.folder, options.samples, dtypes, there))
+            process = context.Process(
+                target=export, args=(number, options.folder, options.samples, dtypes, there)
+            )
             process.start()
             there.close()
             running[here] = process, row, time.monotonic() + options.seconds
@@ -244,15 +298,27 @@ def exported(tasks: dict[int, list[str]], options: argparse.Namespace) -> Iterat
             yield row
 
 
-def run(torchlet: str, folder: Path, files: dict[str, tuple[str, float, float]]) -> dict[str, tuple[str, str]]:
-    """What becomes of each file, and what is said of it."""
+def run(
+    torchlet: str, folder: Path, files: dict[str, tuple[str, float, float]]
+) -> dict[str, tuple[str, str]]:
+    """Runs the files; returns each file's state and message."""
     by_tolerance = defaultdict(list)
     for file, (_, rtol, atol) in files.items():
         by_tolerance[rtol, atol].append(file)
     found = {}
     for (rtol, atol), names in by_tolerance.items():
         for start in range(0, len(names), 200):
-            command = [torchlet, "verify", "--json", "--backend", "as-exported", "--rtol", str(rtol), "--atol", str(atol)]
+            command = [
+                torchlet,
+                "verify",
+                "--json",
+                "--backend",
+                "as-exported",
+                "--rtol",
+                str(rtol),
+                "--atol",
+                str(atol),
+            ]
             command += [str(folder / name) for name in names[start : start + 200]]
             done = subprocess.run(command, capture_output=True, text=True)
             for line in done.stdout.splitlines():
@@ -291,7 +357,11 @@ def main() -> None:
         if not re.search(options.only, row.name):
             continue
         supported = operator.supported_dtypes("cpu")
-        dtypes = [name for name in options.types if ALL[name] in supported and (not options.resume or row.cells.get(name) == UNTRIED)]
+        dtypes = [
+            name
+            for name in options.types
+            if ALL[name] in supported and (not options.resume or row.cells.get(name) == UNTRIED)
+        ]
         row.cells |= dict.fromkeys(dtypes, UNTRIED)
         if dtypes:
             tasks[number] = dtypes
@@ -313,15 +383,19 @@ def main() -> None:
 
 
 def verify(rows: list[Row], options: argparse.Namespace) -> None:
-    """Runs what was exported, says what fails, and removes it."""
-    found = run(options.torchlet, options.folder, {file: of for row in rows for file, of in row.files.items()})
+    """Runs the exported programs, reports failures and deletes the programs that pass."""
+    found = run(
+        options.torchlet,
+        options.folder,
+        {file: of for row in rows for file, of in row.files.items()},
+    )
     for row in rows:
         for file, (dtype, *_) in row.files.items():
             state, said = found.get(file, ("refused", "torchlet ended"))
             if state == "WRONG" and is_open(row.name, dtype, said):
                 state = "open"
             if state == "pass" and EXPLAINED.get(row.name, ("", "", ()))[1] == RANDOM:
-                # By chance: another sweep would say otherwise.
+                # Passed by chance: another sweep could differ.
                 state = "open"
             row.cells[dtype] = min(row.cells[dtype], state, key=ORDER.index)
             if found.get(file, ("", ""))[0] == "pass":
@@ -335,7 +409,7 @@ def full_name(operator: Any) -> str:
 
 
 def rows_of(path: Path, dtypes: list[str]) -> list[Row]:
-    """The rows of a table that was written before, of the same types; operators that have none were never exported."""
+    """Rows of an existing table with the same dtypes; others were never exported."""
     rows = {full_name(operator): Row(full_name(operator)) for operator in op_db}
     for operator in op_db:
         cells = {name: "–" for name in dtypes if ALL[name] in operator.supported_dtypes("cpu")}
@@ -352,28 +426,46 @@ def grouped(reasons: dict[str, str]) -> list[str]:
     names: dict[str, list[str]] = {}
     for name in sorted(reasons):
         names.setdefault(reasons[name], []).append(f"`{name}`")
-    return [f"- {', '.join(names[reason])}: {reason}." for reason in names]
+    return [wrapped(f"- {', '.join(names[reason])}: {reason}.") for reason in names]
+
+
+def wrapped(text: str) -> str:
+    """Fills a Markdown paragraph or list item at 100 columns."""
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(
+        text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def table(rows: list[Row], dtypes: list[str], samples: int) -> str:
     count = Counter(state for row in rows for state in row.cells.values())
+    counted = lambda state: f" ({count[state]})" if state in count else ""  # noqa: E731
     command = "cargo xtask sweep"
     command += "" if dtypes == list(DTYPES) else f" --types {' '.join(dtypes)}"
     command += "" if samples == SAMPLES else f" --samples {samples}"
     lines = [
         "# Operators and types",
         "",
-        f"PyTorch {torch.__version__.split('+')[0]}'s samples of its operators, exported, run on CPU kernels and compared with eager mode. Generated by `{command}`.",
-        f"Samples per operator and dtype: at most {samples}. Tolerances are those of the fixtures (`tests/export/common.py`). {sum(count.values())} cells:",
+        wrapped(
+            f"PyTorch {torch.__version__.split('+')[0]}'s samples of its operators, exported, run "
+            f"on CPU kernels and compared with eager mode. Generated by `{command}`. Samples per "
+            f"operator and dtype: at most {samples}. Tolerances are those of the fixtures "
+            f"(`tests/export/common.py`). {sum(count.values())} cells:"
+        ),
         "",
-        *(f"- {f'`{state}`' if state else 'empty'}: {says}{f' ({count[state]})' if state in count else ''}" for state, says in LEGEND.items()),
+        *(
+            wrapped(f"- {f'`{state}`' if state else 'empty'}: {says}{counted(state)}")
+            for state, says in LEGEND.items()
+        ),
         "",
         "| operator | " + " | ".join(dtypes) + " |",
         "|---" * (len(dtypes) + 1) + "|",
     ]
     for row in sorted(rows, key=lambda row: row.name):
         if any(state != "–" for state in row.cells.values()):
-            lines.append(f"| `{row.name}` | " + " | ".join(row.cells.get(name, "") for name in dtypes) + " |")
+            lines.append(
+                f"| `{row.name}` | " + " | ".join(row.cells.get(name, "") for name in dtypes) + " |"
+            )
     names = {row.name for row in rows if "open" in row.cells.values()}
     lines += ["", "Reasons for `open`:", "", *grouped({name: EXPLAINED[name][1] for name in names})]
     names = {row.name for row in rows if {"no kernel", "refused"} & set(row.cells.values())}

@@ -1,8 +1,9 @@
-"""Networks for microcontrollers: the four of MLPerf Tiny and the digits as int8, and small fp32 ones.
+"""Networks for microcontrollers: MLPerf Tiny's four and the digits in int8, and small fp32 ones.
 
-The int8 networks go through ExecuTorch's path for Cortex-M: quantized by `CortexMQuantizer`, lowered by
-`CortexMPassManager` for a Cortex-M4. Expected outputs are those of the lowered program in PyTorch, whose operators
-compute in integers as CMSIS-NN does. But for the digits, weights are random.
+The int8 networks follow ExecuTorch's Cortex-M path: quantized by `CortexMQuantizer`, lowered by
+`CortexMPassManager` for a Cortex-M4. Expected outputs come from the lowered program in PyTorch,
+whose operators use the integer arithmetic of CMSIS-NN. All weights are random except those of the
+digits.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-# The Cortex-M passes share modules with those for Arm's accelerators, which import this; its package wants another
-# version of NumPy.
+# The Cortex-M passes import modules shared with the Arm accelerators, which import this package;
+# the package itself requires another version of NumPy.
 sys.modules.setdefault("tosa_serializer", MagicMock())
 
 from common import EXACT, F32, Fixture, Manifest, Method, Tolerance, seed
@@ -30,7 +31,10 @@ from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPas
 from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
 from executorch.backends.cortex_m.target_config import CortexM, CortexMTargetConfig
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
 from executorch.exir import ExecutorchBackendConfig, to_edge
 from executorch.exir.passes import MemoryPlanningPass
 from torch.export.exported_program import ExportedProgram, InputKind
@@ -44,16 +48,18 @@ TARGET = CortexMTargetConfig(cpu=CortexM.M4)
 
 
 def to_cortex_m(edge: Any, explicit_layout: bool = False) -> Any:
-    """Rewrites the operators of each method to those of `cortex_m`, and drops the weights that these were made of."""
+    """Replaces the operators of each method by those of `cortex_m`; drops the original weights."""
     for name, program in edge._edge_programs.items():
-        passes = CortexMPassManager(program, target_config=TARGET, use_explicit_layout=explicit_layout)
+        passes = CortexMPassManager(
+            program, target_config=TARGET, use_explicit_layout=explicit_layout
+        )
         lowered = passes.transform()
         edge._edge_programs[name] = without_unused(lowered)
     return edge
 
 
 def without_unused(program: ExportedProgram) -> ExportedProgram:
-    """Drops weights as they were before lowering: buffers that nothing reads. ExecuTorch drops parameters alone."""
+    """Drops unused buffers such as the original weights; ExecuTorch drops parameters only."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
     specs = program.graph_signature.input_specs
@@ -68,14 +74,16 @@ def without_unused(program: ExportedProgram) -> ExportedProgram:
 
 @dataclass
 class Quantized(Method):
-    """A network as int8, calibrated on what it is tested on and more."""
+    """An int8 network, calibrated on its test inputs and additional ones."""
 
     calibration: tuple = ()
     explicit_layout: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        graph = torch.export.export(copy.deepcopy(self.module), self.cases[0]).module(check_guards=False)
+        graph = torch.export.export(copy.deepcopy(self.module), self.cases[0]).module(
+            check_guards=False
+        )
         prepared = prepare_pt2e(graph, CortexMQuantizer(use_explicit_layout=self.explicit_layout))
         with torch.no_grad():
             for inputs in (*self.calibration, *self.cases):
@@ -91,10 +99,16 @@ class Quantized(Method):
 
 
 def quantized(
-    name: str, module: nn.Module, cases: list[tuple], calibration: list[tuple], explicit_layout: bool = False
+    name: str,
+    module: nn.Module,
+    cases: list[tuple],
+    calibration: list[tuple],
+    explicit_layout: bool = False,
 ) -> Fixture:
     module = module.eval().requires_grad_(False)
-    method = Quantized(module, cases, calibration=tuple(calibration), explicit_layout=explicit_layout)
+    method = Quantized(
+        module, cases, calibration=tuple(calibration), explicit_layout=explicit_layout
+    )
     return Fixture(
         f"{FOLDER}/{name}",
         {"forward": method},
@@ -128,7 +142,7 @@ def keyword_spotting() -> nn.Module:
 
 
 def visual_wake_words() -> nn.Module:
-    """MobileNetV1 with a quarter of the channels: pictures of 96 x 96, person or none."""
+    """MobileNetV1 with a quarter of the channels: 96 x 96 images, person or no person."""
     widths = [(8, 16, 1), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2)]
     widths += [(128, 128, 1)] * 5 + [(128, 256, 2), (256, 256, 1)]
     body = [layer for width in widths for layer in separable(*width)]
@@ -147,7 +161,7 @@ class Residual(nn.Module):
 
 
 def image_classification() -> nn.Module:
-    """ResNet-8: pictures of 32 x 32, 10 classes."""
+    """ResNet-8: 32 x 32 images, 10 classes."""
     body = [Residual(16, 16, 1), Residual(16, 32, 2), Residual(32, 64, 2)]
     return nn.Sequential(*conv(3, 16), *body, nn.AvgPool2d(8), nn.Flatten(), nn.Linear(64, 10))
 
@@ -160,7 +174,7 @@ def anomaly_detection() -> nn.Module:
 
 
 def scaled(module: nn.Module, inputs: list[tuple]) -> nn.Module:
-    """Random weights under which the values of no layer vanish: statistics of batch norms are those of the inputs."""
+    """Random weights that keep activations in range; batch norms use the inputs' statistics."""
     module.train()
     for layer in module.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -174,7 +188,7 @@ def scaled(module: nn.Module, inputs: list[tuple]) -> nn.Module:
 
 
 def fuse_linear_norms(module: nn.Module) -> None:
-    """Norms behind linear layers become part of them; the quantizer does it for convolutions alone."""
+    """Folds batch norms into linear layers; the quantizer folds them into convolutions only."""
     module.eval()
     names = list(module._modules)
     for name, following in zip(names, names[1:]):
@@ -185,12 +199,14 @@ def fuse_linear_norms(module: nn.Module) -> None:
 
 
 def samples(count: int, *sizes: int) -> list[tuple]:
-    """Smooth random inputs from -1 to 1, channels last where they are pictures."""
+    """Smooth random inputs from -1 to 1; images are channels-last."""
     found = []
     for _ in range(count):
         x = torch.tanh(torch.randn(1, *sizes))
         if len(sizes) == 3:
-            x = (x + torch.nn.functional.avg_pool2d(torch.randn(1, *sizes), 3, 1, 1) * 2).clamp(-1, 1)
+            x = (x + torch.nn.functional.avg_pool2d(torch.randn(1, *sizes), 3, 1, 1) * 2).clamp(
+                -1, 1
+            )
             x = x.to(memory_format=torch.channels_last)
         found.append((x,))
     return found
@@ -204,18 +220,30 @@ def random_network(name: str, module: nn.Module, sizes: tuple[int, ...], count: 
 
 
 def explicit_layout() -> Fixture:
-    """The operators whose sizes are in the order of memory.
+    """Operators whose sizes are given in memory order.
 
-    Averages are over nine: of halves, PyTorch's operator takes the even number, and CMSIS-NN the one away from zero.
+    Average pooling uses 3 x 3 windows: for ties, PyTorch's operator rounds to even and CMSIS-NN
+    away from zero, and nine elements never tie.
     """
-    layers = [*conv(3, 8), *conv(8, 8, groups=8), nn.ConvTranspose2d(8, 6, 2, 2), nn.ReLU(), nn.AvgPool2d(3)]
+    layers = [
+        *conv(3, 8),
+        *conv(8, 8, groups=8),
+        nn.ConvTranspose2d(8, 6, 2, 2),
+        nn.ReLU(),
+        nn.AvgPool2d(3),
+    ]
     network = nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(24, 5))
     inputs = [(torch.randn(1, 3, 6, 6),) for _ in range(10)]
-    return quantized("explicit_layout", scaled(network, inputs), inputs[:2], inputs[2:], explicit_layout=True)
+    return quantized(
+        "explicit_layout", scaled(network, inputs), inputs[:2], inputs[2:], explicit_layout=True
+    )
 
 
 class Padded(nn.Module):
-    """Each operator on images behind a padding that exporters decompose to indexing, whose result is contiguous."""
+    """Image operators after paddings that exporters decompose to indexing.
+
+    Indexing makes the layout contiguous.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -240,7 +268,7 @@ def padded(channels_last: bool) -> Fixture:
 
 
 class Parts(nn.Module):
-    """What networks of int8 values consist of."""
+    """The building blocks of int8 networks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -260,7 +288,7 @@ class Parts(nn.Module):
 
 
 class Int8(Method):
-    """A network as int8 by PyTorch's quantizer for XNNPACK, before it is lowered for anything."""
+    """An int8 network by PyTorch's quantizer for XNNPACK, not yet lowered to any backend."""
 
     def __init__(self, module: nn.Module, cases: list[tuple], calibration: list[tuple]) -> None:
         super().__init__(module, cases)
@@ -274,7 +302,7 @@ class Int8(Method):
 
 
 def parts(backend: str) -> Fixture:
-    """The same network for a backend, or for none. Results may be two steps off, which are 0.00266 each."""
+    """The same network with or without a backend; results may be off by two steps of 0.00266."""
     partitioner = {"portable": None, "xnnpack": XnnpackPartitioner()}[backend]
     inputs = [(torch.randn(1, 3, 16, 12),) for _ in range(8)]
     method = Int8(Parts().eval().requires_grad_(False), inputs[:3], inputs[3:])
@@ -283,19 +311,23 @@ def parts(backend: str) -> Fixture:
 
 
 def digits() -> Fixture:
-    """The network of `digits/` as int8."""
+    """The network of `digits/` in int8."""
     train_x, test_x, train_y, test_y = load()
     model = train(train_x, train_y)
     last = torch.channels_last
-    cases, calibration = ([(x.to(memory_format=last),) for (x,) in one_by_one(xs)] for xs in (test_x, train_x))
+    cases, calibration = (
+        [(x.to(memory_format=last),) for (x,) in one_by_one(xs)] for xs in (test_x, train_x)
+    )
     fixture = quantized("digits", model.to(memory_format=last), cases, calibration)
     answers = [logits.argmax().item() for logits in fixture.methods["forward"].expected()]
-    assert answers == test_y[: len(answers)].tolist(), "the int8 network is wrong about what it is tested on"
+    assert answers == test_y[: len(answers)].tolist(), (
+        "the int8 network is wrong about what it is tested on"
+    )
     return fixture
 
 
 class LstmStep(nn.Module):
-    """One frame of a signal at a time; the two states stay in the program from call to call."""
+    """One frame of a signal per call; both states are buffers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -314,20 +346,33 @@ class LstmStep(nn.Module):
 def lstm_step() -> Fixture:
     frames = [(torch.randn(1, 8),) for _ in range(6)]
     step = LstmStep().requires_grad_(False)
-    return Fixture.forward(f"{FOLDER}/lstm_step", step, frames, tolerance=F32, sequence=True, plain=True)
+    return Fixture.forward(
+        f"{FOLDER}/lstm_step", step, frames, tolerance=F32, sequence=True, plain=True
+    )
 
 
 def lstm_step_apart() -> Fixture:
-    """The same with its states in a memory of their own."""
+    """The same with its states in a separate memory arena."""
     frames = [(torch.randn(1, 8),) for _ in range(6)]
-    apart = ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True))
+    apart = ExecutorchBackendConfig(
+        memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True)
+    )
     step = LstmStep().requires_grad_(False)
-    return Fixture.forward(f"{FOLDER}/lstm_step_apart", step, frames, tolerance=F32, sequence=True, config=apart)
+    return Fixture.forward(
+        f"{FOLDER}/lstm_step_apart", step, frames, tolerance=F32, sequence=True, config=apart
+    )
 
 
 def mlp() -> Fixture:
-    """The shape of the network in ExecuTorch's tutorial for the Raspberry Pi Pico 2."""
-    layers = [nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10)]
+    """The network of ExecuTorch's tutorial for the Raspberry Pi Pico 2."""
+    layers = [
+        nn.Flatten(),
+        nn.Linear(784, 32),
+        nn.ReLU(),
+        nn.Linear(32, 16),
+        nn.ReLU(),
+        nn.Linear(16, 10),
+    ]
     pictures = [((torch.rand(1, 28, 28) > 0.8).float(),) for _ in range(2)]
     network = nn.Sequential(*layers).requires_grad_(False)
     return Fixture.forward(f"{FOLDER}/mlp", network, pictures, tolerance=F32, plain=True)
@@ -336,8 +381,12 @@ def mlp() -> Fixture:
 NETWORKS = {
     "digits": digits,
     "keyword_spotting": lambda: random_network("keyword_spotting", keyword_spotting(), (1, 49, 10)),
-    "visual_wake_words": lambda: random_network("visual_wake_words", visual_wake_words(), (3, 96, 96), 1),
-    "image_classification": lambda: random_network("image_classification", image_classification(), (3, 32, 32), 1),
+    "visual_wake_words": lambda: random_network(
+        "visual_wake_words", visual_wake_words(), (3, 96, 96), 1
+    ),
+    "image_classification": lambda: random_network(
+        "image_classification", image_classification(), (3, 32, 32), 1
+    ),
     "anomaly_detection": lambda: random_network("anomaly_detection", anomaly_detection(), (640,)),
     "explicit_layout": explicit_layout,
     "padded": lambda: padded(False),

@@ -1,9 +1,11 @@
-"""Programs that train: their gradients, and where PyTorch's optimisers take their parameters.
+"""Training programs: their gradients, and the parameters after steps of PyTorch's optimizers.
 
-`layers.pte` has the layers whose gradients are operators of their own; `layers.json` the batches that it is trained on and the parameters
-after each optimiser's last step, `saved_NAME.safetensors` what some have made of them, and remember, after half of the steps.
-`digits.pte` is a network for handwritten digits with random weights, `digits.bin` 600 images to train it on and 400 to try it on: a byte
-for each of the 64 pixels, from 0 to 16, and one for the digit.
+- `layers.pte` contains the layers whose gradients are separate operators.
+- `layers.json` contains its training batches and the parameters after each optimizer's last step.
+- `saved_NAME.safetensors` contains parameters and optimizer state after half of the steps.
+- `digits.pte` is a network for handwritten digits with random weights.
+- `digits.bin` contains 600 training and 400 test images: one byte for each of the 64 pixels, from 0
+  to 16, then one for the digit.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ STEPS = 6
 
 
 class Loss(nn.Module):
-    """The loss, and the class that the model finds."""
+    """Returns the loss and the predicted class."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -41,7 +43,9 @@ class Loss(nn.Module):
 
 
 def layers() -> nn.Module:
-    return nn.Sequential(nn.Linear(5, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 6), nn.GELU(), nn.Linear(6, 3))
+    return nn.Sequential(
+        nn.Linear(5, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 6), nn.GELU(), nn.Linear(6, 3)
+    )
 
 
 def digits() -> nn.Module:
@@ -58,21 +62,32 @@ def digits() -> nn.Module:
     )
 
 
-def write(name: str, model: nn.Module, inputs: tuple[torch.Tensor, ...], external: bool = False) -> None:
-    """The program and, if asked for, the same with its parameters outside: ExecuTorch cannot take out those that are seen in other shapes."""
+def write(
+    name: str, model: nn.Module, inputs: tuple[torch.Tensor, ...], external: bool = False
+) -> None:
+    """Writes the program and, with `external`, a variant whose parameters are in a `.ptd` file.
+
+    ExecuTorch cannot externalise parameters that are used in other shapes.
+    """
     joint = _export_forward_backward(export(Loss(model), inputs, strict=False))
     edge = to_edge(joint, compile_config=EdgeCompileConfig(_check_ir_validity=False))
     if external:
-        program = copy.deepcopy(edge).to_executorch(ExecutorchBackendConfig(external_mutable_weights=True))
+        program = copy.deepcopy(edge).to_executorch(
+            ExecutorchBackendConfig(external_mutable_weights=True)
+        )
         (FOLDER / f"{name}_external.pte").write_bytes(program.buffer)
-        program._tensor_data[f"{name}_external"] = program._tensor_data.pop("_default_external_constant")
+        program._tensor_data[f"{name}_external"] = program._tensor_data.pop(
+            "_default_external_constant"
+        )
         program.write_tensor_data_to_file(str(FOLDER))
     (FOLDER / f"{name}.pte").write_bytes(edge.to_executorch().buffer)
 
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
-    "sgd_momentum": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, dampening=0.3, weight_decay=0.01),
+    "sgd_momentum": lambda p: torch.optim.SGD(
+        p, lr=0.05, momentum=0.9, dampening=0.3, weight_decay=0.01
+    ),
     "sgd_nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
     "adam": lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.02),
     "adam_amsgrad": lambda p: torch.optim.Adam(p, lr=0.02, betas=(0.5, 0.7), amsgrad=True),
@@ -81,16 +96,16 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 def short(tensor: torch.Tensor) -> list[float]:
-    """The elements, with the digits that single precision has."""
+    """The elements, rounded to the digits that fp32 holds."""
     return [float(f"{value:.8g}") for value in tensor.flatten().tolist()]
 
 
-# What is saved on the way: nothing remembered, one thing, and all that there is.
+# Optimizers without state, with one state tensor, and with all of them.
 SAVED = ("sgd", "sgd_momentum", "adam_amsgrad")
 
 
 def save(name: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """What `TrainingModule::save_training` would write: a header in JSON with its length in front, and the elements behind it."""
+    """Writes what `TrainingModule::save_training` would: length, JSON header, elements."""
     tensors = {}
     for key, parameter in model.named_parameters():
         tensors[key] = parameter.detach()
@@ -98,7 +113,7 @@ def save(name: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
             if value is not None:
                 tensors[f"{key}/{what}"] = value.to(torch.int64) if what == "step" else value
     header, data = {}, b""
-    # Elements of eight bytes come first, so that all are aligned.
+    # 8-byte elements come first, so that all tensors are aligned.
     for key, tensor in sorted(tensors.items(), key=lambda entry: (-entry[1].itemsize, entry[0])):
         end = len(data) + tensor.nbytes
         kind = {torch.int64: "I64", torch.float32: "F32"}[tensor.dtype]
@@ -142,7 +157,9 @@ def main() -> None:
     seed(8)
     write("digits", digits(), (torch.rand(20, 1, 8, 8), torch.randint(0, 10, (20,))))
     images = load_digits()
-    rows = np.concatenate([images.images.reshape(-1, 64), images.target[:, None]], 1).astype(np.uint8)
+    rows = np.concatenate([images.images.reshape(-1, 64), images.target[:, None]], 1).astype(
+        np.uint8
+    )
     rows = rows[np.random.default_rng(0).permutation(len(rows))[:1000]]
     (FOLDER / "digits.bin").write_bytes(rows.tobytes())
 

@@ -1,6 +1,7 @@
-"""Writes the cases for the Vulkan delegate: `fixtures/vulkan/<family>/<case>.bpte`, lowered with `VulkanPartitioner`.
+"""Writes the cases for the Vulkan delegate, lowered with `VulkanPartitioner`:
+`fixtures/vulkan/<family>/<case>.bpte`.
 
-python vulkan.py [family ...]
+    python vulkan.py [family ...]
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ import zlib
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from common import FIXTURES, Fixture, Manifest, Method, Tolerance, backends, flatten, operators, seed
+from common import (
+    FIXTURES,
+    Fixture,
+    Manifest,
+    Method,
+    Tolerance,
+    backends,
+    flatten,
+    operators,
+    seed,
+)
 
 import torch
 from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
@@ -28,14 +39,15 @@ FAMILIES = {
     for name, cases in group.FAMILIES.items()
 }
 
-# The partitioner exports the patterns that it looks for anew for every program, which takes most of the time.
+# Cached, because the partitioner exports its patterns again for each program, which dominates the
+# run time.
 for entry in fusable_patterns.values():
     if entry.get_graphs_fn is not None:
         entry.get_graphs_fn = functools.lru_cache(entry.get_graphs_fn)
 
 
 def tolerance(case: Delegated, method: Method) -> Tolerance:
-    """Judged against the largest output. Half precision on the device rounds every value in between."""
+    """Scales with the largest output; in half precision the GPU rounds all intermediate values."""
     outputs = [t for out in method.expected() for t in flatten(out) if isinstance(t, torch.Tensor)]
     floats = [t.float() for t in outputs if t.is_floating_point() and t.numel()]
     finite = [t[t.isfinite()].abs().max().item() for t in floats if t.isfinite().any()]
@@ -46,7 +58,9 @@ def tolerance(case: Delegated, method: Method) -> Tolerance:
         rtol, atol = 5e-3, float(f"{4e-3 * largest:.1g}")
     else:
         rtol, atol = 1e-4, float(f"{1e-5 * largest:.1g}")
-    return Tolerance(rtol if case.rtol is None else case.rtol, atol if case.atol is None else case.atol)
+    return Tolerance(
+        rtol if case.rtol is None else case.rtol, atol if case.atol is None else case.atol
+    )
 
 
 def method_of(case: Delegated) -> Method:
@@ -64,7 +78,9 @@ def fixture(family: str, case: Delegated) -> Fixture:
     options = dict(case.options)
     if case.dynamic is not None:
         options.setdefault("require_dynamic_shapes", True)
-    others = {name: Method(module_of(run), list(inputs)) for name, (run, inputs) in case.methods.items()}
+    others = {
+        name: Method(module_of(run), list(inputs)) for name, (run, inputs) in case.methods.items()
+    }
     return Fixture(
         f"{FOLDER}/{family}/{case.name}",
         {"forward": method, **others},
@@ -79,7 +95,10 @@ def fixture(family: str, case: Delegated) -> Fixture:
 
 
 def unexpected(case: Delegated, program: Any) -> str | None:
-    """What of the program is not as the case says: a case that runs on the CPU would test nothing here."""
+    """Describes how the program differs from the case's expectation.
+
+    A case that falls back to the CPU would not test the delegate.
+    """
     plan = program.executorch_program
     delegates = sum(len(method.delegates) for method in plan.execution_plan)
     outside = operators(plan)
@@ -89,7 +108,7 @@ def unexpected(case: Delegated, program: Any) -> str | None:
 
 
 def write_family(family: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """The manifest's entries of a family, and what went wrong."""
+    """Writes a family; returns its manifest entries and errors."""
     folder = FIXTURES / FOLDER / family
     for stale in folder.glob("*.*"):
         stale.unlink()

@@ -1,5 +1,4 @@
-//! Where the token with the largest logit is always chosen, logits stay where they are computed,
-//! and nothing else changes.
+//! Greedy decoding reads only the argmax of the logits from the device, with identical results.
 
 use crate::forms::{expected, runner_with};
 use crate::{greedy, ids};
@@ -11,8 +10,7 @@ use torchlet::llm::{
 };
 use torchlet::{Module, RunOn};
 
-/// A program that counts how often it is asked for the argmax alone, and how often logits were
-/// shown.
+/// A program that counts argmax requests and reads of the logits.
 struct Counted {
     program: Module,
     counts: Arc<Counts>,
@@ -90,7 +88,7 @@ fn counted(name: &str, processor: RunOn) -> (Runner, Arc<Counts>) {
     (made.unwrap(), counts)
 }
 
-/// The same choice, for which logits are looked at.
+/// Greedy sampling that must read the logits.
 fn by_logits(config: GenerationConfig) -> GenerationConfig {
     let sampling = Sampling { logit_bias: vec![(0, 0.0)], ..Sampling::greedy() };
     GenerationConfig { sampling, ..config }
@@ -105,7 +103,7 @@ fn agrees(name: &str, processor: RunOn, lookahead: usize) {
     let case = &expected(name)[0];
     let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
     let count = chosen.len().min(24);
-    let is_device = processor == RunOn::Vulkan;
+    let is_device = processor == RunOn::Device("vulkan");
     let plain = config(count, lookahead);
     for turn in 0..2 {
         runner.reset().unwrap();
@@ -117,7 +115,7 @@ fn agrees(name: &str, processor: RunOn, lookahead: usize) {
         if is_device && name != "shards" && name != "multimodal" {
             assert_eq!(counts.shown.load(Ordering::Relaxed), 0, "{name} {processor:?}");
         }
-        // Ways of choosing may change from one generation to the next.
+        // Each generation may sample differently.
         runner.reset().unwrap();
         let half = count / 2;
         let mut tokens = Vec::new();
@@ -130,7 +128,7 @@ fn agrees(name: &str, processor: RunOn, lookahead: usize) {
             assert_eq!(is_asked, config.sampling.logit_bias.is_empty(), "{name}");
         }
         assert_eq!(tokens, &chosen[..count], "{name} {processor:?} in parts");
-        // Where it is asked how likely they were, logits are looked at, and the same ones chosen.
+        // Log probabilities require the logits; the tokens stay the same.
         runner.reset().unwrap();
         counts.asked.store(0, Ordering::Relaxed);
         let config = GenerationConfig { logprobs: Some(2), ..plain.clone() };
@@ -153,7 +151,7 @@ const FORMS: [&str; 6] = [
 ];
 
 #[test]
-fn one_number_is_looked_at_on_the_cpu() {
+fn only_the_argmax_is_read_on_the_cpu() {
     for processor in [RunOn::AsExported, RunOn::Cpu] {
         for name in FORMS {
             agrees(name, processor, 0);
@@ -164,19 +162,19 @@ fn one_number_is_looked_at_on_the_cpu() {
 
 #[test]
 #[cfg(feature = "vulkan")]
-fn one_number_comes_back_from_a_gpu() {
+fn only_the_argmax_is_read_back_from_a_gpu() {
     if crate::device::device_is_there() {
         for name in FORMS {
-            agrees(name, RunOn::Vulkan, 0);
+            agrees(name, RunOn::Device("vulkan"), 0);
         }
-        agrees("llama_all_logits", RunOn::Vulkan, 4);
+        agrees("llama_all_logits", RunOn::Device("vulkan"), 4);
     }
 }
 
-/// Where no token is wanted, the next generation may choose in another way, and its caller may look
-/// at the logits.
+/// With a limit of zero tokens, the next generation may sample differently, and the caller may read
+/// the logits.
 #[test]
-fn nothing_is_chosen_where_nothing_is_wanted() {
+fn zero_tokens_leave_the_logits_readable() {
     let case = &expected("prefill_decode")[0];
     let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
     let mut runner = runner_with("prefill_decode", RunOn::Cpu, &Overrides::default());

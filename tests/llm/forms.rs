@@ -1,5 +1,5 @@
-//! Small models in each of the forms in which language models come (`llm/forms`, exported by
-//! `llm/export/forms.py`) against PyTorch eager.
+//! Small models in all forms of language models (`llm/forms`, exported by `llm/export/forms.py`)
+//! match PyTorch.
 
 use crate::{greedy, ids};
 use serde_json::Value;
@@ -39,8 +39,8 @@ fn config(count: usize) -> GenerationConfig {
     GenerationConfig { num_bos: 0, ..greedy(count) }
 }
 
-/// Each prompt as a whole, then what was chosen fed again in two parts, then with a second session
-/// between.
+/// Feeds each prompt as a whole; then the generated tokens again in two parts; then alternates with
+/// a second session.
 fn agrees_with_eager(name: &str, overrides: &Overrides) {
     agrees_on(&PROCESSORS, name, overrides);
 }
@@ -94,21 +94,22 @@ agrees! {
     llama_lfm
 }
 
-/// Programs with parts for XNNPACK, which are compiled; of quantized ones, ExecuTorch's runtime is
-/// the reference.
+/// Programs with XNNPACK delegates, which are compiled. The reference of quantized ones is
+/// ExecuTorch's runtime.
 #[test]
-fn programs_for_xnnpack() {
+fn xnnpack_programs_match_the_reference() {
     for name in ["llama_phi", "llama_8da4w", "llama_8da4w_shared"] {
         agrees_on(&[RunOn::Cpu], name, &Overrides::default());
     }
 }
 
-/// Quantized ones against PyTorch's module, with the scales that the file has. Its logits are those
-/// here, until a number that becomes a code lies between two but for its last bit: then it is
-/// another code, and the cache keeps that. What follows is as far away as rounding to codes moves
-/// logits, in ExecuTorch's own runtime, too.
+/// Quantized models match PyTorch's module with the group scales of the file.
+///
+/// The logits match until an activation lies between two quantized values and rounds differently,
+/// which the KV cache then keeps. Later logits differ by the effect of such a rounding; so do those
+/// of ExecuTorch's own runtime.
 #[test]
-fn quantized_rows_are_those_of_eager() {
+fn quantized_models_match_pytorch() {
     const TIED: f32 = 0.1;
     for name in ["llama_8da4w", "llama_8da4w_shared"] {
         for case in expected(name) {
@@ -137,29 +138,28 @@ fn quantized_rows_are_those_of_eager() {
     }
 }
 
-/// A window moves on, and so the text has no end but what the caller says.
+/// With a sliding window, only the caller limits the length of a text.
 #[test]
 fn llama_attention_sink() {
     let overrides = Overrides { max_context_len: Some(1 << 20), ..Overrides::default() };
     agrees_with_eager("llama_attention_sink", &overrides);
 }
 
-/// Numbers beside tensors that are a position: another one in each run.
+/// Scalars derived from the position change in each run.
 #[cfg(feature = "vulkan")]
 #[test]
-fn windows_on_a_device() {
+fn sliding_window_on_a_device() {
     if crate::device::device_is_there() {
-        let processors = [RunOn::Vulkan];
+        let processors = [RunOn::Device("vulkan")];
         agrees_on(&processors, "llama_sliding_window", &Overrides::default());
         let overrides = Overrides { max_context_len: Some(1 << 20), ..Overrides::default() };
         agrees_on(&processors, "llama_attention_sink", &overrides);
     }
 }
 
-/// What is kept is looked at to know whether tokens can be taken back; where they cannot, all is
-/// fed again.
+/// The caches determine whether tokens can be removed. If not, the whole context is fed again.
 #[test]
-fn conversations_change_in_the_middle() {
+fn prompts_may_diverge_from_the_context() {
     let long = Overrides { max_context_len: Some(1 << 20), ..Overrides::default() };
     for (name, overrides, kept) in [
         ("prefill_decode", &Overrides::default(), 3),
@@ -179,12 +179,12 @@ fn conversations_change_in_the_middle() {
     }
 }
 
-/// Tokens that are fed before they are chosen change nothing but the time.
+/// Lookahead decoding does not change the tokens.
 #[test]
-fn looking_ahead_gives_the_same_text() {
+fn lookahead_decoding_keeps_the_text() {
     let case = &expected("llama_all_logits")[0];
     let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
-    // A prompt that has the text already, so that much is foreseen.
+    // The prompt contains the text already, so that much of it is predicted.
     let told = [&prompt[..], &chosen[..20], &prompt[..]].concat();
     for processor in PROCESSORS {
         let mut runner = runner_with("llama_all_logits", processor, &Overrides::default());
@@ -197,7 +197,7 @@ fn looking_ahead_gives_the_same_text() {
                 let config = GenerationConfig { lookahead, ..config(17) };
                 let mut found = runner.generate_tokens(prompt, &config, |_| ()).unwrap();
                 foreseen += found.stats.accepted_tokens;
-                // It goes on where it ended, in the middle of what was foreseen.
+                // Continues from the middle of a predicted sequence.
                 let config = GenerationConfig { lookahead, ..self::config(13) };
                 found.tokens.extend(runner.generate("", &config, |_| ()).unwrap().tokens);
                 assert_eq!(found.tokens, plain.tokens, "{lookahead} {processor:?}");
@@ -212,9 +212,9 @@ fn looking_ahead_gives_the_same_text() {
     assert!(matches!(refused, Error::Setting { name: "lookahead", .. }), "{refused}");
 }
 
-/// Programs that do not fit together say so.
+/// Programs that do not belong together are errors.
 #[test]
-fn shards_in_the_wrong_order_are_refused() {
+fn shards_in_the_wrong_order_are_errors() {
     let parts = ["shards_1", "shards_0"].map(|part| Box::new(module(part, RunOn::Cpu)));
     let parts = parts.into_iter().map(|part| part as Box<dyn Model>).collect();
     let refused = Runner::new(Shards::new(parts), Tokenizer::empty(), &Overrides::default());
@@ -229,15 +229,15 @@ fn shards_in_the_wrong_order_are_refused() {
     assert!(none.is_err());
 }
 
-/// Text, a picture, text, a sound, text: what stands for each goes into the caches in this order.
+/// The embeddings of text, an image, text, audio and text enter the KV cache in this order.
 #[test]
-fn pictures_and_sounds_are_parts_of_a_prompt() {
+fn prompts_contain_images_and_audio() {
     let cases = expected("multimodal");
     let (texts, case) = (&cases[..2], &cases[2]);
     let numbers = |name: &str| -> Vec<f32> {
         case[name].as_array().unwrap().iter().map(|value| value.as_f64().unwrap() as f32).collect()
     };
-    // Rows of pixels become planes.
+    // Converts interleaved pixels to planes.
     let pixels = numbers("picture");
     let planes = (0..3).flat_map(|channel| pixels.iter().skip(channel).step_by(3));
     let planes: Vec<f32> = planes.map(|value| value / 255.0).collect();
@@ -259,9 +259,9 @@ fn pictures_and_sounds_are_parts_of_a_prompt() {
         let chosen = ids(&case["chosen"]);
         let found = runner.generate_from(&prompt, &config(chosen.len()), |_| ()).unwrap();
         assert_eq!(found.tokens, chosen, "{processor:?}");
-        // Five tokens, four patches, one token, five pieces, one token.
+        // Five tokens, four patches, one token, five frames, one token.
         assert_eq!(found.stats.prompt_tokens, 16);
-        // What begins and ends a text goes around all of it.
+        // BOS and EOS tokens enclose the whole prompt.
         let overrides =
             Overrides { bos_id: Some(3), eos_ids: Some(vec![4]), ..Overrides::default() };
         let mut ended = runner_with("multimodal", processor, &overrides);
@@ -279,7 +279,7 @@ fn pictures_and_sounds_are_parts_of_a_prompt() {
         let ended = GenerationConfig { num_eos: 1, ..config(8) };
         let refused = none.generate_from(&prompt, &ended, |_| ());
         assert!(matches!(refused, Err(Error::Setting { name: "num_eos", .. })));
-        // Without anything, it goes on.
+        // An empty prompt continues the text.
         let found = runner.generate_from(&prompt[1..1], &config(1), |_| ()).unwrap();
         assert_eq!((found.stats.prompt_tokens, found.tokens.len()), (0, 1));
         let wrong = Tensor::from_vec(&[1, 3, 8, 8], vec![0.0f32; 192]).unwrap();
@@ -296,10 +296,9 @@ fn pictures_and_sounds_are_parts_of_a_prompt() {
     assert!(refused.to_string().contains("vision_encoder"), "{refused}");
 }
 
-/// What a recurrence keeps has no place for each position: where a text parts from what was fed,
-/// all of it is fed again.
+/// Recurrent state has no positions: if a prompt diverges from the context, all of it is fed again.
 #[test]
-fn recurrences_are_not_taken_back() {
+fn recurrent_state_is_not_rewound() {
     for processor in PROCESSORS {
         let mut runner = runner_with("llama_lfm", processor, &Overrides::default());
         for case in expected("llama_lfm") {

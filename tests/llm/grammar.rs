@@ -1,4 +1,4 @@
-//! Text that fits a JSON schema, whatever the model would say.
+//! Text constrained by a JSON schema, whatever the model prefers.
 
 use crate::{greedy, runner};
 use serde_json::Value;
@@ -26,7 +26,7 @@ fn config(grammar: Grammar, temperature: f32, seed: u64) -> GenerationConfig {
     GenerationConfig { sampling, grammar, ignore_eos: false, ..greedy(400) }
 }
 
-/// Whether a text is a person as the schema says, and nothing else.
+/// Asserts that a text is a JSON object that matches the schema of a person.
 fn check(text: &str) {
     let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let known = ["name", "tribe", "age", "is_king", "weight", "sons"];
@@ -58,7 +58,7 @@ fn say(runner: &mut Runner, config: &GenerationConfig) -> (String, Finish) {
 }
 
 #[test]
-fn text_fits_the_schema_at_any_temperature() {
+fn text_matches_the_schema_at_any_temperature() {
     let mut runner = runner("8da4w", RunOn::Cpu);
     let grammar = Grammar::json_schema(PERSON).unwrap();
     for (temperature, seeds) in [(0.0, 1), (1.0, 20), (5.0, 20)] {
@@ -68,15 +68,15 @@ fn text_fits_the_schema_at_any_temperature() {
             check(&text);
         }
     }
-    // What comes behind it is free again.
+    // Later text is unconstrained again.
     let free = runner.generate("", &greedy(5), |_| ()).unwrap();
     assert_eq!(free.tokens.len(), 5);
 }
 
 #[test]
-fn alternatives_that_exclude_each_other_are_kept() {
+fn exclusive_alternatives_are_supported() {
     let mut runner = runner("8da4w", RunOn::Cpu);
-    // As libraries of data classes write unions with a discriminator.
+    // Unions with a discriminator, as data class libraries write them.
     let shapes = r##"{
         "type": "object",
         "properties": {"shape": {
@@ -123,7 +123,7 @@ fn alternatives_that_exclude_each_other_are_kept() {
 }
 
 #[test]
-fn small_schemas_say_one_thing() {
+fn schemas_with_one_value_determine_the_text() {
     let mut runner = runner("8da4w", RunOn::Cpu);
     for (schema, expected) in [
         (r#"{"const": {"é😀": [1, null]}}"#, r#"{"é😀":[1,null]}"#),
@@ -143,9 +143,9 @@ fn small_schemas_say_one_thing() {
     assert!(text.starts_with('{'), "{text}");
 }
 
-/// A text that is cut off may be whole nevertheless.
+/// A text at the token limit may be complete.
 #[test]
-fn texts_tell_whether_they_fit() {
+fn truncated_text_reports_whether_it_matches() {
     let mut runner = runner("8da4w", RunOn::Cpu);
     let mut fits = |schema: &str, count: usize, stop: &str| {
         runner.reset().unwrap();
@@ -171,9 +171,9 @@ fn texts_tell_whether_they_fit() {
     assert_eq!((text.as_str(), finish, is_whole), ("12345", Finish::Stop, true));
 }
 
-/// Small ones that would become large are refused at once, and what is made of others is made soon.
+/// Small schemas that expand to large grammars are rejected at once; accepted ones compile quickly.
 #[test]
-fn schemas_take_little_time() {
+fn oversized_schemas_are_rejected_quickly() {
     let start = std::time::Instant::now();
     let mut chain = String::new();
     for at in 0..25 {
@@ -231,7 +231,7 @@ fn objects_may_have_hundreds_of_optional_properties() {
 }
 
 #[test]
-fn references_to_themselves_match_no_text() {
+fn self_references_match_no_text() {
     let grammar = Grammar::json_schema(r##"{"$ref": "#"}"##).unwrap();
     let config = config(grammar, 1.0, 7);
     let error = runner("8da4w", RunOn::Cpu).generate("a", &config, |_| ()).unwrap_err().to_string();
@@ -239,10 +239,10 @@ fn references_to_themselves_match_no_text() {
 }
 
 #[test]
-fn schemas_that_cannot_be_kept_are_refused() {
+fn unsupported_schemas_are_errors() {
     assert!(Grammar::json_schema("[]").is_err());
     assert!(Grammar::json_schema("{").is_err());
-    // Its reader could be told to leave out what it does not know.
+    // The parser has an option to ignore unknown keywords.
     assert!(Grammar::json_schema(r#"{"x-guidance": {"lenient": true}, "oneOf": []}"#).is_err());
     assert!(Grammar::json_schema(&format!("{{\"a\": \"{}\"}}", "x".repeat(1 << 20))).is_err());
     assert!(
@@ -252,12 +252,12 @@ fn schemas_that_cannot_be_kept_are_refused() {
     let deep = format!("{}{{}}{}", r#"{"items": "#.repeat(100), "}".repeat(100));
     let wide = r#"{"type": "string", "pattern": "^((a{1,900}){1,900}){1,900}$"}"#;
     for (schema, part) in [
-        (r#"{"oneOf": [{"type": "integer"}, {"type": "number"}]}"#, "'oneOf' could hold at once"),
-        (r#"{"oneOf": [{"const": 1}, {"enum": [1.0, 2]}]}"#, "'oneOf' could hold at once"),
-        // Neither requires what they differ in.
+        (r#"{"oneOf": [{"type": "integer"}, {"type": "number"}]}"#, "'oneOf' could match at once"),
+        (r#"{"oneOf": [{"const": 1}, {"enum": [1.0, 2]}]}"#, "'oneOf' could match at once"),
+        // Neither requires the properties that differ.
         (
             r#"{"oneOf": [{"type": "object", "properties": {"k": {"const": 1}}}, {"type": "object", "properties": {"k": {"const": 2}}}]}"#,
-            "'oneOf' could hold at once",
+            "'oneOf' could match at once",
         ),
         (r#"{"$ref": "https://example.com/other.json"}"#, ""),
         (r##"{"$ref": "#/$defs/none"}"##, ""),
@@ -271,7 +271,7 @@ fn schemas_that_cannot_be_kept_are_refused() {
         assert!(error.to_string().contains(part), "{error}");
         runner.reset().unwrap();
     }
-    // Taken or refused, but in time.
+    // Accepted or rejected, but quickly.
     for schema in [&deep, wide] {
         let grammar = Grammar::json_schema(schema).unwrap();
         let _ = runner.generate("a", &config(grammar, 1.0, 1), |_| ());

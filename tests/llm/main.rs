@@ -1,5 +1,5 @@
-//! The language model of `llm/model` (trained and exported by `llm/export`) against PyTorch eager,
-//! and what runners promise.
+//! The language model in `llm/model` (trained and exported by `llm/export`) matches PyTorch, and
+//! runners behave as documented.
 #![cfg(all(feature = "llm", feature = "portable"))]
 
 mod argmax;
@@ -54,7 +54,7 @@ fn greedy(count: usize) -> GenerationConfig {
     }
 }
 
-/// 256 tokens, all of them those of PyTorch without a cache.
+/// Generates 256 tokens, which match PyTorch without a KV cache.
 fn agrees_with_eager(processor: RunOn) {
     let mut runner = runner("fp32", processor);
     for case in expected() {
@@ -69,27 +69,26 @@ fn agrees_with_eager(processor: RunOn) {
 }
 
 #[test]
-fn greedy_tokens_are_those_of_pytorch_on_kernels() {
+fn greedy_tokens_match_pytorch_on_kernels() {
     agrees_with_eager(RunOn::AsExported);
 }
 
 #[test]
-fn greedy_tokens_are_those_of_pytorch_in_the_engine() {
+fn greedy_tokens_match_pytorch_in_the_engine() {
     agrees_with_eager(RunOn::Cpu);
 }
 
 #[test]
 #[cfg(feature = "vulkan")]
-fn greedy_tokens_are_those_of_pytorch_on_a_gpu() {
+fn greedy_tokens_match_pytorch_on_a_gpu() {
     if device::device_is_there() {
-        agrees_with_eager(RunOn::Vulkan);
+        agrees_with_eager(RunOn::Device("vulkan"));
     }
 }
 
-/// Lowered for Vulkan with weights of 4 bits, and run elsewhere: what PyTorch computes with the
-/// same weights.
+/// int4 weights lowered for Vulkan, run on other processors, match PyTorch with the same weights.
 #[test]
-fn programs_for_gpus_are_as_pytorch_with_their_weights() {
+fn gpu_programs_match_pytorch_on_other_processors() {
     let text = std::fs::read_to_string(format!("{FOLDER}/expected_vulkan_4bit.json")).unwrap();
     let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
     let mut runner = runner("vulkan_4bit", RunOn::Cpu);
@@ -106,11 +105,11 @@ fn programs_for_gpus_are_as_pytorch_with_their_weights() {
     }
 }
 
-/// Weights of 4 bits and activations of 8: logits of each of 256 tokens lie near those of
-/// ExecuTorch's own runtime, which is fed the same ones (`llm/export/runtime.py`). A code of an
-/// activation that is rounded otherwise moves them by some hundredths.
+/// int4 weights with int8 activations: the logits of 256 tokens are close to those of ExecuTorch's
+/// own runtime for the same tokens (`llm/export/runtime.py`). An activation that rounds differently
+/// changes logits by a few hundredths.
 #[test]
-fn quantized_logits_are_near_those_of_executorch() {
+fn quantized_logits_are_close_to_executorch() {
     let text = std::fs::read_to_string(format!("{FOLDER}/expected_8da4w.json")).unwrap();
     let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
     let mut runner = runner("8da4w", RunOn::Cpu);
@@ -150,18 +149,18 @@ fn metadata_is_read_and_overridden() {
     assert_eq!((other.metadata().max_context_len, &other.metadata().eos_ids[..]), (9, &[7][..]));
 }
 
-/// However the prompt is cut, and wherever the generation was interrupted, the text is the same.
+/// The text does not depend on how the prompt is split or where the generation was interrupted.
 #[test]
-fn chunks_turns_and_sessions_change_nothing() {
+fn chunks_and_sessions_do_not_affect_text() {
     let case = &expected()[0];
     let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
     let whole = [prompt.clone(), chosen[..200].to_vec()].concat();
     let mut runner = runner("fp32", RunOn::AsExported);
-    // 200 and more tokens are more than the program takes at once.
+    // More than 200 tokens exceed the program's maximum prefill length.
     runner.prefill_tokens(&whole).unwrap();
     let rest = runner.generate("", &greedy(20), |_| ()).unwrap();
     assert_eq!(rest.tokens, &chosen[200..220]);
-    // One after the other, and two sessions in turns.
+    // Token by token, with two sessions that alternate.
     let one = Overrides { max_seq_len: Some(1), ..Overrides::default() };
     let mut first = Runner::new(module("fp32", RunOn::AsExported), tokenizer(), &one).unwrap();
     let mut second = first.session().unwrap();
@@ -175,7 +174,7 @@ fn chunks_turns_and_sessions_change_nothing() {
     }
     assert_eq!(a, &chosen[..35]);
     assert_eq!(b, &ids(&other["chosen"])[..35]);
-    // What was generated is in the context, but for the last token, which waits.
+    // The context contains all generated tokens except the last, which is not yet fed.
     assert_eq!(first.context().len(), prompt.len() + 34);
 }
 
@@ -190,7 +189,7 @@ fn the_context_has_a_limit() {
         "{refused}"
     );
     runner.reset().unwrap();
-    // Exactly the limit has room for one token more, which need not be fed.
+    // A prompt of exactly the context length has room for one more token, which is not fed.
     let limit: Vec<u32> = (0..CONTEXT as u32).map(|at| at % 900 + 4).collect();
     let one = runner.generate_tokens(&limit, &greedy(10), |_| ()).unwrap();
     assert_eq!((one.finish, one.tokens.len()), (Finish::Context, 1));
@@ -198,14 +197,14 @@ fn the_context_has_a_limit() {
     let past = [limit, vec![4]].concat();
     let refused = runner.generate_tokens(&past, &greedy(10), |_| ()).unwrap_err();
     assert!(matches!(refused, Error::ContextFull { position: 0, tokens: 513, limit: CONTEXT }));
-    // Nothing was fed, and the runner works on.
+    // Nothing was fed, and the runner remains usable.
     assert_eq!(runner.generate_tokens(&[5], &greedy(3), |_| ()).unwrap().tokens, &full.tokens[..3]);
     runner.reset().unwrap();
     assert!(matches!(runner.generate("", &greedy(1), |_| ()), Err(Error::NoPrompt)));
 }
 
-/// What a runner was warmed up with is forgotten, wherever it runs.
-fn warming_up_changes_nothing(processor: RunOn) {
+/// Warmup leaves no tokens in the context, on any processor.
+fn warmup_changes_nothing(processor: RunOn) {
     let mut runner = runner("fp32", processor);
     runner.warmup("Hello", 3).unwrap();
     assert!(runner.context().is_empty());
@@ -215,16 +214,16 @@ fn warming_up_changes_nothing(processor: RunOn) {
 }
 
 #[test]
-fn what_was_warmed_up_generates_the_same() {
-    warming_up_changes_nothing(RunOn::Cpu);
+fn warmed_up_runners_generate_the_same_text() {
+    warmup_changes_nothing(RunOn::Cpu);
     #[cfg(feature = "vulkan")]
     if device::device_is_there() {
-        warming_up_changes_nothing(RunOn::Vulkan);
+        warmup_changes_nothing(RunOn::Device("vulkan"));
     }
 }
 
 #[test]
-fn tokens_of_another_model_are_refused() {
+fn tokens_outside_the_vocabulary_are_errors() {
     let mut runner = runner("fp32", RunOn::AsExported);
     let vocabulary = runner.metadata().vocab_size.unwrap();
     let foreign = u32::try_from(vocabulary).unwrap();
@@ -255,10 +254,10 @@ fn the_same_seed_gives_the_same_text() {
 }
 
 #[test]
-fn texts_end_a_generation_and_so_does_another_thread() {
+fn stop_strings_and_other_threads_end_a_generation() {
     let mut runner = runner("fp32", RunOn::AsExported);
     let text = expected()[0]["text"].as_str().unwrap().to_owned();
-    // Something in the middle of words.
+    // A stop string that starts inside a word.
     let end: String = text.chars().skip(60).take(5).collect();
     let before = &text[..text.find(&end).unwrap()];
     let stops = GenerationConfig { stop: vec!["not there".into(), end], ..greedy(256) };
@@ -279,16 +278,16 @@ fn texts_end_a_generation_and_so_does_another_thread() {
     let stopped = stopped.unwrap();
     assert_eq!(stopped.finish, Finish::Stopped);
     assert!(stopped.tokens.len() < 10);
-    // It goes on where it was stopped.
+    // Continues where it was stopped.
     let rest = runner.generate("", &greedy(20), |_| ()).unwrap();
     let all = [stopped.tokens, rest.tokens].concat();
     assert_eq!(all, &ids(&expected()[0]["chosen"])[..all.len()]);
 }
 
-/// A second question does not feed the first one again, and gets the answer that it would get with
-/// all of it fed.
+/// A second question reuses the context of the first, and gets the same answer as when fed as a
+/// whole.
 #[test]
-fn conversations_go_on_in_the_cache() {
+fn conversations_reuse_the_context() {
     let mut runner = runner("fp32", RunOn::AsExported);
     let template = ChatTemplate::load(format!("{FOLDER}/tokenizer_config.json")).unwrap().unwrap();
     runner.set_chat_template(Arc::new(template));
@@ -310,7 +309,7 @@ fn conversations_go_on_in_the_cache() {
 }
 
 #[test]
-fn statistics_have_the_names_of_executorch() {
+fn statistics_have_executorchs_names() {
     let mut runner = runner("fp32", RunOn::AsExported);
     runner.warmup("Hello", 2).unwrap();
     let stats = runner.generate("In the beginning", &greedy(8), |_| ()).unwrap().stats;
@@ -329,10 +328,9 @@ fn statistics_have_the_names_of_executorch() {
     assert!(order.windows(2).all(|pair| at(pair[0]) <= at(pair[1]) + 1), "{json}");
 }
 
-/// How likely tokens were, by the logits that the program gave, whatever was done to these before
-/// one was chosen.
+/// Log probabilities are those of the program's raw logits, before sampling options apply.
 #[test]
-fn likelihoods_are_those_of_the_programs_logits() {
+fn logprobs_match_the_raw_logits() {
     let case = &expected()[0];
     let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
     let mut runner = runner("fp32", RunOn::AsExported);
@@ -370,7 +368,7 @@ fn likelihoods_are_those_of_the_programs_logits() {
             assert!(told.is_empty());
             continue;
         }
-        // Fed token by token, and computed from the whole distribution.
+        // Reference: fed token by token, and computed from the whole distribution.
         let mut other = runner.session().unwrap();
         other.prefill_tokens(&prompt).unwrap();
         for (at, told) in told.iter().enumerate() {
@@ -388,7 +386,7 @@ fn likelihoods_are_those_of_the_programs_logits() {
             }
             other.prefill_tokens(&[told.token]).unwrap();
         }
-        // Where texts begin: each is what is between two of them.
+        // Start offsets of the tokens' texts: each text ends at the next offset.
         let offsets = told.iter().map(|told| told.offset).chain([found.text.len()]);
         let offsets: Vec<usize> = offsets.collect();
         for (told, ends) in told.iter().zip(offsets.windows(2)) {
@@ -398,9 +396,9 @@ fn likelihoods_are_those_of_the_programs_logits() {
     }
 }
 
-/// Programs that are no language model's say so, and by what.
+/// Programs that are not language models are rejected with a reason.
 #[test]
-fn other_programs_are_refused() {
+fn programs_without_language_models_are_errors() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/digits/digits.pte");
     let refused = Runner::new(Module::load(path).unwrap(), tokenizer(), &Overrides::default());
     assert_eq!(
@@ -410,7 +408,7 @@ fn other_programs_are_refused() {
     );
 }
 
-/// Who writes a message cannot write a control token, wherever the template puts it.
+/// Message contents cannot contain control tokens, wherever the template inserts them.
 #[test]
 fn names_of_control_tokens_in_messages_are_text() {
     let mut runner = runner("8da4w", RunOn::Cpu);
@@ -442,11 +440,11 @@ fn names_of_control_tokens_in_messages_are_text() {
     runner.set_messages_are_text(true);
     let text = runner.chat_tokens_with_tools(&messages, &[]).unwrap();
     assert_eq!(count(&text), 3);
-    // All of it is there, as text.
+    // All of it is present as text.
     let written = runner.tokenizer().decode(&text);
     assert_eq!(written.matches(name).count(), 5, "{written}");
     assert!(written.contains('\u{fffc}') && written.matches('\u{fffc}').count() == 1, "{written}");
-    // What has no such names is what it was.
+    // Messages without such names are unchanged.
     let plain = [Message::new("user", "In the beginning <|none|>")];
     let with = runner.chat_tokens(&plain).unwrap();
     runner.set_messages_are_text(false);

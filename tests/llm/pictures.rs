@@ -1,5 +1,5 @@
-//! Tiles of pictures against those of Hugging Face's processors and Pillow
-//! (`llm/export/pictures.py`), to the bit.
+//! Image tiles are identical to those of Hugging Face's processors with Pillow
+//! (`llm/export/pictures.py`).
 
 use serde_json::Value;
 use torchlet::llm::{Error, Filter, Piece, RgbImage, Tiling};
@@ -9,7 +9,7 @@ fn expected() -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Edges, gradients and noise, as the script makes them.
+/// The script's test image: edges, gradients and noise.
 fn picture(width: usize, height: usize) -> RgbImage {
     let point = |x: usize, y: usize, c: usize| {
         (x * x * 7 + y * 13 * (c + 1) + x * y * 3 + 80 * ((x / 9 + y / 5) % 2)) % 256
@@ -18,7 +18,7 @@ fn picture(width: usize, height: usize) -> RgbImage {
     RgbImage::from_rgb(width, height, (0..height).flat_map(row).collect()).unwrap()
 }
 
-/// CRC-32, as `zlib.crc32`.
+/// CRC-32, as in `zlib.crc32`.
 fn checksum(bytes: &[u8]) -> u64 {
     let byte = |sum: u32, byte: &u8| {
         let shift = |sum: u32, _| (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg());
@@ -45,7 +45,7 @@ fn tiles(pieces: &[Piece]) -> Vec<[u64; 3]> {
 }
 
 #[test]
-fn tiles_are_those_of_the_models_processors() {
+fn tiles_match_hugging_faces_processors() {
     let expected = expected();
     let side = expected["side"].as_u64().unwrap() as usize;
     for case in expected["cases"].as_array().unwrap() {
@@ -75,9 +75,9 @@ fn tiles_are_those_of_the_models_processors() {
     }
 }
 
-/// As `Idefics3Processor` writes it, with each tile's tokens in the place of `#`.
+/// The prompt text of `Idefics3Processor`, where `#` stands for a tile's tokens.
 #[test]
-fn text_says_which_tile_is_where() {
+fn prompt_text_locates_the_tiles() {
     let text = |width, height, across| {
         let pieces = picture(width, height).tiles([8, 8], Tiling::Rows(across)).unwrap();
         let text = pieces.iter().map(|piece| match piece {
@@ -97,7 +97,7 @@ fn text_says_which_tile_is_where() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_images_are_errors() {
     let is_refused = |result: Result<Vec<Piece>, Error>| match result {
         Err(Error::Image { message }) => message,
         Err(other) => other.to_string(),
@@ -113,7 +113,7 @@ fn what_cannot_be_is_refused() {
     }
     assert!(is_refused(small.tiles([1 << 14, 1 << 14], Tiling::Rows(8))).contains("pixels"));
     assert!(is_refused(small.tiles([0, 0], Tiling::Canvas(4))).contains("pixels"));
-    // What is thin becomes a tile, too.
+    // A thin image becomes a tile, too.
     let line = RgbImage::from_rgb(9000, 1, vec![200; 27_000]).unwrap();
     for tiling in [Tiling::Canvas(64), Tiling::Closest(64), Tiling::Rows(8)] {
         assert!(!line.tiles([8, 8], tiling).unwrap().is_empty());

@@ -1,5 +1,5 @@
-//! Speech: features against Hugging Face's, and a small encoder and decoder
-//! (`llm/export/speech.py`) against PyTorch eager.
+//! Speech recognition: features match Hugging Face's, and a small encoder-decoder
+//! (`llm/export/speech.py`) matches PyTorch.
 
 use crate::forms::module;
 use crate::ids;
@@ -22,7 +22,7 @@ fn sound() -> AudioClip {
 }
 
 #[test]
-fn features_are_those_of_whisper() {
+fn features_match_whisper() {
     let sound = sound();
     assert_eq!((sound.rate(), sound.samples().len()), (LogMel::RATE, 24_000));
     for case in expected()["features"].as_array().unwrap() {
@@ -42,12 +42,12 @@ fn features_are_those_of_whisper() {
 }
 
 #[test]
-fn tokens_of_a_sound_are_those_of_pytorch() {
+fn transcriptions_match_pytorch() {
     let expected = expected();
     let (start, chosen) = (ids(&expected["start"]), ids(&expected["chosen"]));
     for processor in [RunOn::AsExported, RunOn::Cpu] {
         let module = module("speech", processor);
-        // Nothing ends it but the context.
+        // Only the context length ends the text.
         let overrides = Overrides { eos_ids: Some(vec![9999]), ..Overrides::default() };
         let mut transcriber = Transcriber::new(module, Tokenizer::empty(), &overrides).unwrap();
         let config = TranscriptionConfig { start: Some(start.clone()), ..Default::default() };
@@ -56,7 +56,7 @@ fn tokens_of_a_sound_are_those_of_pytorch() {
             assert_eq!((found.tokens, found.finish), (chosen.clone(), Finish::Context));
         }
         let short = TranscriptionConfig { max_new_tokens: Some(5), ..config.clone() };
-        // Twice as long as what is heard at once: the second half is silence.
+        // Twice the length of a chunk: the second half is silence.
         let mut samples = sound().samples().to_vec();
         samples.resize(64_000, 0.0);
         let long = AudioClip::new(16_000, samples).unwrap();
@@ -77,10 +77,10 @@ fn tokens_of_a_sound_are_those_of_pytorch() {
     assert!(refused.unwrap_err().to_string().contains("encoder"));
 }
 
-/// A program whose decoder is called as in the first versions of Optimum.
+/// A program with the method names of early Optimum versions.
 struct OldNames(Module);
 
-/// What the program's own name of a method is.
+/// Maps an old method name to the program's.
 fn own(name: &str) -> &str {
     if name == "decoder" { "text_decoder" } else { name }
 }
@@ -122,7 +122,7 @@ impl Model for OldNames {
 }
 
 #[test]
-fn decoders_have_two_names() {
+fn old_method_names_are_supported() {
     let expected = expected();
     let overrides = Overrides { eos_ids: Some(vec![9999]), ..Overrides::default() };
     let model = OldNames(module("speech", RunOn::Cpu));
@@ -136,7 +136,7 @@ fn decoders_have_two_names() {
 }
 
 #[test]
-fn another_thread_ends_what_is_written_down() {
+fn transcriptions_are_stopped_from_another_thread() {
     let expected = expected();
     let start = Some(ids(&expected["start"]));
     let overrides = Overrides { eos_ids: Some(vec![9999]), ..Overrides::default() };
@@ -155,14 +155,14 @@ fn another_thread_ends_what_is_written_down() {
         transcribing.join().unwrap().unwrap().generation
     });
     assert_eq!(stopped.finish, Finish::Stopped);
-    // The next is heard to its end.
+    // The next transcription runs to its end.
     let found = transcriber.transcribe(&sound(), &config, |_| ()).unwrap().generation;
     assert_eq!((found.tokens, found.finish), (ids(&expected["chosen"]), Finish::Context));
 }
 
-/// Against Hugging Face's processors of logits for Whisper (`llm/export/speech.py --rules`).
+/// Matches Hugging Face's logits processors for Whisper (`llm/export/speech.py --rules`).
 #[test]
-fn tokens_are_suppressed_and_timestamps_in_order_as_hugging_face_has_them() {
+fn logits_rules_match_hugging_face() {
     let rules = std::fs::read_to_string(format!("{FORMS}/speech_rules.json")).unwrap();
     let rules: Value = serde_json::from_str(&rules).unwrap();
     let mut tokens = SpeechTokens::default();
@@ -183,7 +183,7 @@ fn tokens_are_suppressed_and_timestamps_in_order_as_hugging_face_has_them() {
         };
         let found = transcriber.transcribe(&sound(), &config, |_| ()).unwrap();
         assert_eq!(found.generation.tokens, ids(&case["chosen"]), "{case}");
-        // The most probable language, as no other was given.
+        // The most probable language, because none was specified.
         assert_eq!(found.language.as_deref(), case["language"].as_str());
         assert_eq!(found.segments.is_empty(), !config.timestamps);
         let said: String = found.segments.iter().map(|segment| segment.text.as_str()).collect();
@@ -194,7 +194,7 @@ fn tokens_are_suppressed_and_timestamps_in_order_as_hugging_face_has_them() {
 }
 
 #[test]
-fn what_a_vocabulary_for_speech_lacks_is_named() {
+fn missing_special_tokens_are_named() {
     let module = module("speech", RunOn::Cpu);
     let overrides = Overrides::default();
     let mut transcriber = Transcriber::new(module, Tokenizer::empty(), &overrides).unwrap();

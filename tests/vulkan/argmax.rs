@@ -70,7 +70,8 @@ fn check(builder: ModuleBuilder, scalar_type: ScalarType, bound: [usize; 2]) {
     let mut random = Random::new(11);
     let mut module = builder.from_bytes(program(scalar_type, bound)).unwrap();
     for turn in 0..6 {
-        // The upper-bound shape, then smaller ones, twice each to replay recorded command buffers.
+        // The upper-bound shape, then smaller ones; each runs twice in a row to replay recorded
+        // command buffers.
         let sizes = if turn < 2 { bound } else { bound.map(|most| 1 + random.below(most)) };
         for _ in 0..2 {
             let x = matrix(&mut random, scalar_type, sizes);

@@ -32,7 +32,7 @@ const FILES: &[(&str, usize)] = &[
 ];
 
 fn for_gpus() -> ModuleBuilder {
-    Module::builder().threads(1).run_on(RunOn::Vulkan)
+    Module::builder().threads(1).run_on(RunOn::Device("vulkan"))
 }
 
 /// Contents of all state tensors of a module's method.

@@ -17,7 +17,7 @@ fn weights_are_prefetched() {
     let backend = Arc::new(VulkanBackend::builder().prefetch(true).build());
     let profiler = Arc::new(Profiler::new());
     let failures = check_all(&fixtures, |fixture: &Fixture| {
-        let builder = Module::builder().threads(1).run_on(RunOn::Vulkan);
+        let builder = Module::builder().threads(1).run_on(RunOn::Device("vulkan"));
         let builder = builder.event_tracer(profiler.clone());
         let source = open(fixture, builder.without_default_backends().backend(backend.clone()));
         let source = source.map_err(|error| error.to_string())?;

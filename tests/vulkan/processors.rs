@@ -30,7 +30,7 @@ fn gpus_match_pytorch() {
         fixture.atol = fixture.atol.max(TOLERANCE);
     }
     check_programs(&programs, |fixture: &Fixture, _| {
-        let builder = Module::builder().threads(1).run_on(RunOn::Vulkan);
+        let builder = Module::builder().threads(1).run_on(RunOn::Device("vulkan"));
         open(fixture, builder).map_err(|error| error.to_string())
     });
 }
@@ -72,7 +72,7 @@ fn batches_are_split_into_dispatches() {
         let folded = VulkanBackend::builder().fold_workgroups_at(3).busy_invocations(busy);
         let backend = Arc::new(folded.build());
         check_programs(&programs, |fixture: &Fixture, _| {
-            let builder = Module::builder().threads(1).run_on(RunOn::Vulkan);
+            let builder = Module::builder().threads(1).run_on(RunOn::Device("vulkan"));
             open(fixture, builder.backend(backend.clone())).map_err(|error| error.to_string())
         });
     }
@@ -93,7 +93,7 @@ fn many_batches_stay_on_the_device() {
         (fixture.rtol, fixture.atol) = (fixture.rtol.max(TOLERANCE), fixture.atol.max(TOLERANCE));
         let recorder = Arc::new(Recorder::new());
         let backend = Arc::new(VulkanBackend::builder().fold_workgroups_at(65_535).build());
-        let builder = Module::builder().threads(1).run_on(RunOn::Vulkan).backend(backend);
+        let builder = Module::builder().threads(1).run_on(RunOn::Device("vulkan")).backend(backend);
         let mut module = open(&fixture, builder.event_tracer(recorder.clone())).unwrap();
         let delegates = module.plan().unwrap().methods[0].delegates.clone();
         assert_eq!(delegates, ["VulkanBackend"], "{}", fixture.file);
@@ -129,7 +129,7 @@ fn out_of_range_integers_are_clamped() {
         given.iter().map(|it| (*it).clamp(i32::MIN.into(), i32::MAX.into())).collect();
     let given = Tensor::from_slice(&[3, 5], &given).unwrap();
     let zeros = Tensor::from_slice(&[3, 5], &[0i64; 15]).unwrap();
-    for processor in [RunOn::AsExported, RunOn::Vulkan, RunOn::Cpu] {
+    for processor in [RunOn::AsExported, RunOn::Device("vulkan"), RunOn::Cpu] {
         let builder = Module::builder().threads(1).run_on(processor);
         let mut module = open(&fixture, builder).unwrap();
         let outputs = module.forward([&given, &zeros]).unwrap();
@@ -151,7 +151,7 @@ fn software_devices_are_not_gpus() {
             let methods = &module.plan().unwrap().methods;
             methods[0].delegates.iter().any(|name| name == "VulkanBackend")
         };
-        assert!(on_vulkan(RunOn::Vulkan), "{file}");
+        assert!(on_vulkan(RunOn::Device("vulkan")), "{file}");
         assert!(!on_vulkan(RunOn::Auto), "{file}");
     }
 }
@@ -169,7 +169,7 @@ fn quantized_programs_compute_with_quantized_values() {
     ];
     for (file, operators) in expected {
         let fixture = fixture(file);
-        for processor in [RunOn::Vulkan, RunOn::Cpu] {
+        for processor in [RunOn::Device("vulkan"), RunOn::Cpu] {
             let source = open(&fixture, Module::builder().threads(1).run_on(processor)).unwrap();
             let calls = &source.plan().unwrap().methods[0].calls;
             for (operator, least) in *operators {

@@ -129,14 +129,15 @@ fn weights_are_shared() {
     for (file, weights) in
         [("vulkan/recurrent/hidden_100.bpte", 160_000), ("xnnpack/tiles/shared.bpte", 27_000)]
     {
-        are_there_once(file, weights);
+        check_weights_exist_once(file, weights);
     }
 }
 
-fn are_there_once(file: &str, weights: u64) {
+fn check_weights_exist_once(file: &str, weights: u64) {
     let fixture = fixture(file);
     let backend = Arc::new(VulkanBackend::new());
-    let builder = Module::builder().threads(1).run_on(RunOn::Vulkan).without_default_backends();
+    let builder =
+        Module::builder().threads(1).run_on(RunOn::Device("vulkan")).without_default_backends();
     let source = open(&fixture, builder.backend(backend.clone())).unwrap();
     let used = || backend.device_memory().map_or(0, |memory| memory.used);
     let mut first = source.share();

@@ -54,7 +54,8 @@ impl Folder {
 }
 
 fn run(backend: VulkanBackendBuilder, fixture: &Fixture) {
-    let builder = Module::builder().threads(1).run_on(RunOn::Vulkan).without_default_backends();
+    let builder =
+        Module::builder().threads(1).run_on(RunOn::Device("vulkan")).without_default_backends();
     let source = open(fixture, builder.backend(Arc::new(backend.build()))).unwrap();
     check(&mut source.share(), &source, fixture).unwrap();
 }

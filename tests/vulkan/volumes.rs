@@ -22,7 +22,7 @@ fn convolutions_over_volumes_copy_no_planes() {
     let some = |busy: usize| VulkanBackend::builder().busy_invocations(busy).build();
     for backend in [VulkanBackend::new(), some(160), some(1 << 16)].map(Arc::new) {
         let failures = check_all(&fixtures, |fixture: &Fixture| {
-            let builder = Module::builder().threads(1).run_on(RunOn::Vulkan);
+            let builder = Module::builder().threads(1).run_on(RunOn::Device("vulkan"));
             let source = open(fixture, builder.without_default_backends().backend(backend.clone()));
             let source = source.map_err(|error| error.to_string())?;
             let plan = source.plan().ok_or("is not compiled")?;

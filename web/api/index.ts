@@ -34,7 +34,7 @@ export interface Tensor {
 }
 
 /**
- * An input value. A typed array takes the element type and shape that the method declares.
+ * An input value. A typed array gets the element type and shape that the method declares.
  * `undefined` keeps the previous value of the input, where the method allows that.
  */
 export type Input = Tensor | Elements | number | bigint | boolean | string | undefined;

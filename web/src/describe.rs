@@ -46,7 +46,10 @@ fn value(meta: Result<Option<ValueMeta<'_>>, ProgramError>) -> Value {
             let shape: Vec<usize> =
                 (0..tensor.info.rank()).map(|dim| tensor.info.size(dim)).collect();
             let dynamic = tensor.dynamism != ShapeDynamism::Static;
-            json!({ "kind": "tensor", "dtype": tensor.info.scalar_type.name(), "shape": shape, "dynamic": dynamic, "name": tensor.name })
+            json!({
+                "kind": "tensor", "dtype": tensor.info.scalar_type.name(), "shape": shape,
+                "dynamic": dynamic, "name": tensor.name
+            })
         }
         Ok(Some(ValueMeta::Scalar(Scalar::Int(value)))) => {
             // A JavaScript number is exact up to 53 bits only.

@@ -45,7 +45,7 @@ const SHIPPED: &[&str] = &["torchlet", "torchlet-core", "torchlet-portable"];
 
 /// Exceptions: `defmt` for firmware and `flatbuffers` for hosts need different versions of
 /// `bitflags`, as do `gpu-allocator` and `kitoken` of `hashbrown`.
-const TWICE: &[&str] = &["bitflags", "hashbrown"];
+const ALLOWED_DUPLICATES: &[&str] = &["bitflags", "hashbrown"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(database) = &options.advisories {
@@ -148,9 +148,9 @@ fn duplicates(metadata: &Value, names: &BTreeMap<&str, String>) -> Vec<String> {
     for id in linked {
         versions.entry(name(id)).or_default().push(label(id));
     }
-    let several = versions
-        .into_iter()
-        .filter(|(name, versions)| versions.len() > 1 && !TWICE.contains(&name.as_str()));
+    let several = versions.into_iter().filter(|(name, versions)| {
+        versions.len() > 1 && !ALLOWED_DUPLICATES.contains(&name.as_str())
+    });
     several
         .map(|(_, versions)| format!("linked in several versions: {}", versions.join(", ")))
         .collect()

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_metadata_is_named() {
         let package = serde_json::json!({ "name": "a", "description": "b", "keywords": [] });
         let found = problems(&package);
         assert!(found.contains(&"no README.md") && found.contains(&"no licence"), "{found:?}");

@@ -72,7 +72,7 @@ const SYSTEMS: &[System] = &[
 
 /// Systems to compile for with every change: one without Unix interfaces, another Unix, and a
 /// 32-bit host.
-const EACH_TIME: &[&str] =
+const DEFAULT_TARGETS: &[&str] =
     &["aarch64-apple-darwin", "x86_64-pc-windows-gnu", "i686-unknown-linux-gnu"];
 
 /// Programs to verify as exported: compiled, they round less often than PyTorch.
@@ -117,8 +117,8 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
 
 /// Compiles for the systems of every change, and checks that the core refuses the unsupported one.
 pub(crate) fn compile() -> Result<()> {
-    tools::targets(EACH_TIME)?;
-    EACH_TIME.iter().try_for_each(|target| check(target, LIBRARY))?;
+    tools::targets(DEFAULT_TARGETS)?;
+    DEFAULT_TARGETS.iter().try_for_each(|target| check(target, LIBRARY))?;
     let mut refused = SYSTEMS.iter().filter(|system| matches!(system.how, How::Refuse));
     refused.try_for_each(|system| refuse(system.target))
 }

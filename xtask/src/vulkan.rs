@@ -1,9 +1,9 @@
-//! The Vulkan tests on a software driver, with the Khronos validation layers watching: any message
-//! of theirs is a failure.
+//! The Vulkan tests on a software driver with the Khronos validation layers. Any message of the
+//! layers is a failure.
 //!
-//! Each test of the test programs runs in a process of its own. A software driver slows down with
-//! every device and pipeline that its process has created: one process for all tests takes 70 %
-//! more processor time.
+//! Each integration test runs in a separate process. A software driver slows down with every device
+//! and pipeline that its process has created: a single process for all tests costs 70 % more
+//! processor time.
 
 use crate::process::{self, EVERYTHING, cargo, command, target_dir};
 use crate::tools::SoftwareVulkan;
@@ -14,12 +14,11 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// The variable that tells tests whether there has to be a Vulkan device (`required`), or that they
-/// are run elsewhere (`off`).
+/// Tells tests whether a Vulkan device is `required`, or that Vulkan tests are `off`.
 pub(crate) const TEST_VARIABLE: &str = "TORCHLET_TEST_VULKAN";
 
-/// How the layers are set: everything that hints at a mistake, missing barriers among it, goes to
-/// standard output.
+/// Settings of the layers: log errors, warnings and performance hints, with synchronization
+/// validation, to standard output.
 const SETTINGS: &str = "\
 khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
 khronos_validation.log_filename = stdout
@@ -27,10 +26,10 @@ khronos_validation.report_flags = error,warn,perf
 khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT
 ";
 
-/// What every message of the layers has, in the middle of a line or at its start.
+/// Occurs in every message of the layers.
 const MARK: &str = "msgNum: ";
 
-/// The kinds of messages that the test which breaks rules on purpose causes.
+/// Message identifiers caused by the test that breaks the rules deliberately.
 const EXPECTED: &[&str] = &["VUID-VkBufferCreateInfo-size", "SYNC-HAZARD-WRITE-AFTER-WRITE"];
 
 pub(crate) fn run(software: &SoftwareVulkan) -> Result<()> {
@@ -41,59 +40,59 @@ pub(crate) fn run(software: &SoftwareVulkan) -> Result<()> {
     let watched = |mut command: Command| -> Command {
         command.env("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation");
         command.env("VK_LAYER_SETTINGS_PATH", &settings);
-        // The name of today, and that of older loaders.
+        // The current variable, and that of older loaders.
         command.env("VK_DRIVER_FILES", &software.driver);
         command.env("VK_ICD_FILENAMES", &software.driver);
         command.env(TEST_VARIABLE, "required");
-        // Pipelines that an earlier run left would not be made under the layers' eyes.
+        // The layers would not see the creation of pipelines cached by an earlier run.
         command.env("TORCHLET_VULKAN_PIPELINE_CACHE", "off");
         command
     };
 
     let programs = test_programs()?;
 
-    println!("The layers have to report what this test breaks:");
+    println!("The layers must report the errors of this test:");
     let mut breaking = programs.library("torchlet_vulkan")?.command();
     breaking.args(["--quiet", "--ignored", "--exact", "device::validation::rules_are_broken"]);
     let messages = messages(watched(breaking))?;
     for expected in EXPECTED {
         if !messages.iter().any(|message| message.contains(expected)) {
-            bail!("the validation layers do not watch: {expected} is missing");
+            bail!("the validation layers are not active: {expected} was not reported");
         }
     }
 
-    println!("And nothing here:");
+    println!("No messages are permitted in these tests:");
     for library in LIBRARIES {
-        silent(watched(programs.library(library)?.command()))?;
+        run_without_messages(watched(programs.library(library)?.command()))?;
     }
     let mut tests = Vec::new();
     for program in programs.0.iter().filter(|it| it.kind == "test") {
         tests.extend(program.tests()?.into_iter().map(|test| (program, test)));
     }
     ensure!(!tests.is_empty(), "no test program is named vulkan*");
-    // Damaged blobs first: no other test takes as long.
+    // Damaged blobs first: this test takes longest.
     tests.sort_by_key(|(program, _)| program.name != "vulkan_hostile");
-    each_alone(&tests, &watched)?;
+    run_each_in_a_process(&tests, &watched)?;
 
-    println!("Nor here, with every optional feature of the device disabled:");
+    println!("Nor with every optional feature of the device disabled:");
     // The folding of workgroups does not depend on features.
     let folded = "fixtures::workgroups_fold_into_the_next_dimension";
     tests.retain(|(program, test)| program.name == "vulkan" && test != folded);
-    each_alone(&tests, &|command| {
+    run_each_in_a_process(&tests, &|command| {
         let mut command = watched(command);
         command.env("TORCHLET_VULKAN_DISABLE", "all");
         command
     })
 }
 
-/// The libraries whose unit tests may open a device. Those of the others run without layers, as
+/// Libraries whose unit tests may open a device. Those of the others run without layers, in
 /// `cargo xtask test test`.
 const LIBRARIES: &[&str] = &["torchlet", "torchlet_vulkan"];
 
 /// A built test program.
 struct TestProgram {
     name: String,
-    /// `lib` for the unit tests of a library, or `test`.
+    /// `lib` for a library's unit tests, or `test`.
     kind: String,
     manifest: PathBuf,
     executable: PathBuf,
@@ -101,8 +100,8 @@ struct TestProgram {
 
 struct TestPrograms(Vec<TestProgram>);
 
-/// Builds the unit tests of all libraries and the test programs `vulkan*`, with the features of
-/// all other tests: another set of features would build everything again.
+/// Builds the unit tests of all libraries and the test programs `vulkan*`, with the same features
+/// as all other tests, to avoid a rebuild.
 fn test_programs() -> Result<TestPrograms> {
     let build = ["test", "--no-run", "--quiet", "--lib", "--test", "vulkan*", "--message-format"];
     let built =
@@ -143,14 +142,14 @@ impl TestPrograms {
 }
 
 impl TestProgram {
-    /// Runs the program in the folder in which cargo would run it.
+    /// Runs the program in the same folder as cargo would.
     fn command(&self) -> Command {
         let mut tests = command(&self.executable.to_string_lossy(), &[]);
         tests.current_dir(self.manifest.parent().unwrap_or(Path::new(".")));
         tests
     }
 
-    /// The names of its tests.
+    /// Names of the tests.
     fn tests(&self) -> Result<Vec<String>> {
         let mut list = self.command();
         list.args(["--list", "--format", "terse"]);
@@ -159,11 +158,11 @@ impl TestProgram {
     }
 }
 
-/// Runs each test in a process of its own, as many at a time as there are processors.
+/// Runs each test in a separate process, in parallel on all processors.
 ///
 /// # Errors
 /// A test failed, or the layers reported something.
-fn each_alone(
+fn run_each_in_a_process(
     tests: &[(&TestProgram, String)],
     watched: &(dyn Fn(Command) -> Command + Sync),
 ) -> Result<()> {
@@ -193,7 +192,7 @@ fn each_alone(
     Ok(())
 }
 
-/// Runs one test, which has to pass without a message of the layers.
+/// Runs one test, which must pass without a message of the layers.
 fn alone(
     program: &TestProgram,
     test: &str,
@@ -205,23 +204,22 @@ fn alone(
     let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     let text = texts.concat();
     ensure!(output.status.success(), "{}\n{text}", output.status);
-    // A name that no longer matches would run nothing.
+    // Without a matching test, nothing would run.
     ensure!(text.contains("1 passed"), "the test did not run:\n{text}");
     ensure!(!text.contains(MARK), "the validation layers report:\n{text}");
     Ok(())
 }
 
-/// Runs a command that the layers have nothing to say about.
-fn silent(command: Command) -> Result<()> {
+/// Runs a command that must not cause messages of the layers.
+fn run_without_messages(command: Command) -> Result<()> {
     let messages = messages(command)?;
     if let Some(first) = messages.first() {
-        bail!("{} messages of the validation layers, the first of them: {first}", messages.len());
+        bail!("{} messages of the validation layers, first: {first}", messages.len());
     }
     Ok(())
 }
 
-/// Runs a command and gives the messages of the layers. Where it fails, they are part of the
-/// reason.
+/// Runs a command and returns the messages of the layers. An error includes their number.
 fn messages(command: Command) -> Result<Vec<String>> {
     let mut messages = Vec::new();
     let result = process::watch(command, |line| {

@@ -1,13 +1,13 @@
-//! The width of comments and of Markdown prose, which rustfmt leaves alone.
+//! Checks the width of comments and of Markdown prose, which rustfmt does not format.
 
 use crate::process::{command, output, root};
 use anyhow::{Result, ensure};
 
-/// Columns of a line.
+/// Maximum number of columns.
 const WIDTH: usize = 100;
 
-/// Fails with the comments and the lines of prose that are wider than [`WIDTH`]. Tables, code
-/// blocks and lines that cannot be broken, such as addresses, may be wider.
+/// Fails if comments or lines of prose are wider than [`WIDTH`]. Tables, code blocks, and lines
+/// without spaces, such as URLs, may be wider.
 pub(crate) fn check() -> Result<()> {
     let mut files = command("git", &["ls-files", "-z", "--"]);
     files.args(["*.rs", "*.comp", "*.glsl", "*.md"]);
@@ -23,12 +23,12 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// The numbers of the lines of prose that are too wide.
+/// Numbers of the Markdown lines that are too wide.
 fn prose(text: &str) -> Vec<usize> {
     wide(text, |line| Some(line))
 }
 
-/// The numbers of the comment lines that are too wide.
+/// Numbers of the comment lines that are too wide.
 fn comments(text: &str) -> Vec<usize> {
     let markers = ["///", "//!", "//"];
     wide(text, |line| {
@@ -37,7 +37,7 @@ fn comments(text: &str) -> Vec<usize> {
     })
 }
 
-/// The numbers of the lines that are too wide; `prose` returns the prose of a line, if it has any.
+/// Numbers of the lines that are too wide; `prose` returns the prose of a line, if any.
 fn wide(text: &str, prose: impl Fn(&str) -> Option<&str>) -> Vec<usize> {
     let mut is_code = false;
     let mut found = Vec::new();
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_prose_has_to_be_broken() {
+    fn only_prose_is_checked() {
         let long = "a word ".repeat(20);
         let text = format!("{long}\n| {long} |\n```\n{long}\n```\n{long}\n{}", "x".repeat(120));
         assert_eq!(prose(&text), [1, 6]);

@@ -47,7 +47,7 @@ fn indexed(ctx: &mut Invoke) -> Result<(), KernelError> {
     let indices = Indices::checked(&indices, 3, 0, info.size(1))?;
     let length = value.size(1);
     let cache = ctx.out(1)?.into_bytes();
-    // Indices out of range were rejected before anything is written.
+    // `Indices::checked` has rejected indices out of range, so nothing is written in that case.
     write(value.info(), value.bytes(), &info, cache, &|sample, position| {
         usize::try_from(indices.at((sample * length + position) as isize)).unwrap_or(usize::MAX)
     });
@@ -73,7 +73,8 @@ pub(super) fn check(
     Ok(info)
 }
 
-/// The start position in argument `arg`, if the cache has room for all of `value` from there on.
+/// Returns the start position in argument `arg`, or an error if the cache has too few positions for
+/// all of `value` from there on.
 pub(super) fn first_position(
     value: &TensorInfo,
     cache: &TensorInfo,

@@ -1,4 +1,5 @@
-//! The gated delta rule: linear attention as a recurrence, with a state matrix for each key head.
+//! The gated delta rule: linear attention as a recurrence over positions. Each key head has a state
+//! matrix.
 
 use super::four;
 use crate::compute::split::for_each_chunks_mut;
@@ -9,17 +10,17 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { RECURRENCES:
     /// `llama::gated_delta_rule.out(query, key, value, decay, beta,
-    /// initial_state, out, final_state_out)`. At each position, the state decays by `decay` (one
-    /// factor, or one for each element of a key). The difference of `value` and the state's
-    /// prediction for `key`, times `beta`, is added, and the query is applied to the state. The
-    /// number of query heads is a multiple of the number of key heads; neighbouring query heads
-    /// share a state.
+    /// initial_state, out, final_state_out)`. At each position, the state is multiplied by `decay`
+    /// (one factor, or one for each element of a key). Then `beta * (value - prediction)` is added,
+    /// where the prediction is the state applied to `key`. The output is the state applied to the
+    /// query. The number of query heads is a multiple of the number of key heads; neighbouring
+    /// query heads share a state.
     GATED_DELTA_RULE_OUT = Kernel::new(
         "llama::gated_delta_rule.out",
         &[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Out, Out],
         prepare,
     );
-    /// `llama::channelwise_gated_delta_rule.out`: the former name of the same operator.
+    /// `llama::channelwise_gated_delta_rule.out`: former name of [`GATED_DELTA_RULE_OUT`].
     CHANNELWISE_GATED_DELTA_RULE_OUT =
         renamed(GATED_DELTA_RULE_OUT, "llama::channelwise_gated_delta_rule.out");
 }
@@ -95,7 +96,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     let gates = if shape.by_element { length * width } else { length };
     let lens = [width * depth, shared * length * depth];
     if lens[0] == 0 {
-        // An empty state gives zeros.
+        // Without key elements, the state is empty and the output is zero.
         out.fill(0.0);
         return Ok(());
     }
@@ -121,13 +122,13 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
 
 #[derive(Debug, Clone, Copy)]
 struct Shape {
-    /// Query heads for each key head.
+    /// Number of query heads that share a key head.
     shared: usize,
     /// Number of positions.
     length: usize,
-    /// Elements of a key.
+    /// Number of elements of a key vector.
     width: usize,
-    /// Elements of a value.
+    /// Number of elements of a value vector.
     depth: usize,
     /// Whether each element of a key has its own decay.
     by_element: bool,
@@ -159,8 +160,8 @@ impl Shape {
                 let at = if by_element { position * width + row } else { position };
                 head.decay.get(at).copied().unwrap_or(0.0)
             };
-            // The difference is stored in the place of the first head's output, which is computed
-            // later.
+            // The output slice of the first query head is used as a temporary; its result is
+            // computed last.
             let Some(difference) = out.get_mut(position * depth..(position + 1) * depth) else {
                 return;
             };

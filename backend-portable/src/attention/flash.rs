@@ -12,9 +12,9 @@ use crate::number::{elements, load, store};
 use half::{bf16, f16};
 use torchlet_core::{KernelError, Parallel, ScalarType, Serial};
 
-/// Maximum number of rows of a tile: queries of all heads that share a key head.
+/// Maximum number of query rows of a tile. A tile has rows of all heads that share a key head.
 const MAX_ROWS: usize = 64;
-/// Keys of a tile.
+/// Number of keys of a tile.
 const KEY_TILE: usize = 128;
 /// Maximum number of rows for which keys and values are read one by one, as for a single token:
 /// GEMM tiles would be mostly empty.
@@ -91,7 +91,7 @@ pub(super) struct Attention<'a> {
     pub(super) scale: f32,
 }
 
-/// Workspace of each thread, in elements.
+/// Workspace per thread, in floats.
 pub(super) fn slot_len(tier: Tier, depth: usize) -> Result<usize, KernelError> {
     let len = || {
         let rows = MAX_ROWS.checked_mul(depth)?.checked_mul(2)?;
@@ -133,7 +133,7 @@ impl<'w> Workspace<'w> {
 }
 
 impl Attention<'_> {
-    /// Query heads that share a key head.
+    /// Number of query heads that share a key head.
     fn shared(&self) -> usize {
         self.q.order.heads / self.k.order.heads.max(1)
     }
@@ -147,7 +147,8 @@ impl Attention<'_> {
     ) {
         let Order { heads, positions, heads_first } = self.q.order;
         let bytes = self.depth * scalar_type.size();
-        // An output row holds the heads of a position, or a position of a head.
+        // If heads come first, an output row is one position of a head; otherwise it has all heads
+        // of a position.
         let (across, heads_per_tile) =
             if heads_first { (1, 1) } else { (heads, heads_per_tile(self.shared())) };
         let share = positions.div_ceil(parallel.threads().max(1));
@@ -252,7 +253,7 @@ impl Attention<'_> {
             let (Some(max), Some(total)) = (max.get_mut(number), total.get_mut(number)) else {
                 return Err(ShapeMismatch);
             };
-            // NaN is not larger, and makes the sum NaN.
+            // A NaN score leaves the maximum unchanged, but makes the sum NaN.
             let new_max = context.tier.dispatch(RowMax { row, least: *max });
             if new_max == f32::NEG_INFINITY && !row.iter().any(|score| score.is_nan()) {
                 row.fill(0.0);
@@ -316,7 +317,7 @@ struct KeyRange<'p> {
 }
 
 impl<'p> KeyRange<'p> {
-    /// The vectors in place, if they are `f32`.
+    /// Returns the vectors for reading in place if they are stored as `f32`.
     fn lines(&self, depth: usize) -> Option<Lines<'p>> {
         if self.vectors.scalar_type != ScalarType::Float || self.vectors.quant.is_some() {
             return None;
@@ -327,7 +328,8 @@ impl<'p> KeyRange<'p> {
         Lines::new(data, step, depth, self.keys)
     }
 
-    /// `c = a · matrix`, where the vectors are the columns of the matrix, or its rows.
+    /// Computes `c = a · matrix`. The key or value vectors are the columns of the matrix, or its
+    /// rows.
     fn matmul(
         &self,
         depth: usize,
@@ -366,7 +368,8 @@ struct TileGemm<'a, 'c> {
 }
 
 impl TileGemm<'_, '_> {
-    /// Runs the GEMM with vectors of `data`, starting at number `start`, `step` apart.
+    /// Runs the GEMM on the vectors of `data` that start at element `start`, `start + step`, and so
+    /// on.
     fn with<E: Stored>(self, data: &[E], start: usize, step: usize) -> Result<(), ShapeMismatch> {
         let (keys, depth) = self.shape;
         let data = data.get(start * depth..).ok_or(ShapeMismatch)?;

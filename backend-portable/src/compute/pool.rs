@@ -11,15 +11,15 @@ pub enum Fold {
     Average(f32),
 }
 
-/// Pooling window of one output pixel: positions in up to three dimensions, each with a contiguous
-/// run of channels.
+/// Pooling window of one output pixel: input pixels in up to three dimensions, each with a
+/// contiguous run of channels.
 #[derive(Debug)]
 pub struct PoolWindow<'a> {
     /// Input image.
     pub input: &'a [f32],
-    /// Offset of the first channel of the first position.
+    /// Offset of the first channel of the first input pixel.
     pub at: usize,
-    /// Positions in each dimension.
+    /// Number of input pixels in each dimension.
     pub counts: [usize; 3],
     /// Strides in elements.
     pub steps: [usize; 3],
@@ -29,11 +29,11 @@ pub struct PoolWindow<'a> {
     pub out: &'a mut [f32],
 }
 
-/// Vectors of channels that one iteration handles.
+/// Number of vectors of channels that one iteration handles.
 const UNROLL: usize = 4;
 
 impl PoolWindow<'_> {
-    /// Whether all positions lie inside the image.
+    /// Whether all pixels of the window lie inside the image.
     fn fits(&self) -> bool {
         let far = self.counts.iter().zip(self.steps).try_fold(self.at, |far, (&count, step)| {
             far.checked_add(count.checked_sub(1)?.checked_mul(step)?)
@@ -46,8 +46,8 @@ impl PoolWindow<'_> {
     /// remaining channels.
     ///
     /// # Safety
-    /// All positions lie inside the image. `V * LANES` channels follow `c`; with `TAIL`, at least
-    /// one and fewer than `LANES`.
+    /// The window lies inside the image. `V * LANES` channels follow `c`; with `TAIL`, at least one
+    /// and fewer than `LANES`.
     #[inline(always)]
     unsafe fn vectors<S: Simd, const V: usize, const TAIL: bool>(&mut self, s: S, c: usize) {
         let lanes = self.out.len() - c;

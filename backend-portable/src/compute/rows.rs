@@ -64,35 +64,11 @@ pub fn layer_norm_rows(
     });
 }
 
-/// RMS normalisation: `dst = x / sqrt(mean of x^2 + epsilon) * gamma`.
-pub fn rms_norm_rows(
-    context: Context<'_>,
-    src: &[f32],
-    len: usize,
-    gamma: Option<&[f32]>,
-    epsilon: f32,
-    dst: &mut [f32],
-) {
-    let gamma = gamma.filter(|g| g.len() >= len);
-    each_row(context, src, len, dst, len, &|_, row, dst| {
-        let scale = 1.0 / libm::sqrtf(context.tier.dispatch(Squares(row)) / len as f32 + epsilon);
-        context.tier.dispatch(Rescale {
-            src: row,
-            dst,
-            shift: 0.0,
-            low: 0.0,
-            scale,
-            gamma,
-            beta: None::<Plus>,
-        });
-    });
-}
-
 /// Function of a row index, the row, and its part of the result.
 type RowTask<'a> = dyn Fn(usize, &[f32], &mut [f32]) + Sync + 'a;
 
-/// Calls `f(row index, row, its part of dst)` for the rows that both slices contain completely,
-/// several in a job.
+/// Calls `f(row index, row, its part of dst)` for the rows that both slices contain completely. A
+/// job processes several rows.
 fn each_row(
     context: Context<'_>,
     src: &[f32],
@@ -118,7 +94,7 @@ fn each_row(
     });
 }
 
-/// Independent accumulators, to hide the latency of an addition.
+/// Number of independent accumulators, to hide the latency of an addition.
 const UNROLL: usize = 4;
 
 struct Max<'a>(&'a [f32]);
@@ -166,17 +142,6 @@ impl Vectorized for Sum<'_> {
     }
 }
 
-/// The sum of `x^2`.
-struct Squares<'a>(&'a [f32]);
-
-impl Vectorized for Squares<'_> {
-    type Output = f32;
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f32 {
-        fold(s, self.0, Square)[0]
-    }
-}
-
 /// The sums of `x - .1` and of `(x - .1)^2`.
 struct Spread<'a>(&'a [f32], f32);
 
@@ -204,16 +169,6 @@ impl Term<1> for Identity {
 }
 
 #[derive(Clone, Copy)]
-struct Square;
-
-impl Term<1> for Square {
-    #[inline(always)]
-    fn of<S: Simd>(self, s: S, x: S::F, [acc]: [S::F; 1]) -> [S::F; 1] {
-        [s.mul_add(x, x, acc)]
-    }
-}
-
-#[derive(Clone, Copy)]
 struct Difference(f32);
 
 impl Term<2> for Difference {
@@ -230,7 +185,7 @@ fn fold<S: Simd, T: Term<N>, const N: usize>(s: S, x: &[f32], term: T) -> [f32; 
     let mut blocks = x.chunks_exact(UNROLL * S::LANES);
     for block in &mut blocks {
         for (v, acc) in acc.iter_mut().enumerate() {
-            // SAFETY: the block holds WIDE vectors.
+            // SAFETY: the block holds UNROLL vectors.
             *acc = term.of(s, unsafe { s.load(block.as_ptr().add(v * S::LANES)) }, *acc);
         }
     }
@@ -296,7 +251,7 @@ impl Vectorized for Softmax<'_> {
     }
 }
 
-/// The last summand of [`Rescale`].
+/// Shift term of [`Rescale`]: one value per element, or the same for all.
 trait Summand: Copy {
     /// # Safety
     /// `min(left, LANES)` elements follow index `i`.
@@ -430,12 +385,6 @@ mod tests {
                 });
                 // A row of one element has no variance: the result is magnified rounding error.
                 assert_close(&dst, &want, if len < 3 { 1e-2 } else { 1e-5 }, "layer norm");
-                rms_norm_rows(context, &x, len, Some(&gamma), 1e-5, &mut dst);
-                let want = expect(&|row| {
-                    let scale = 1.0 / (row.iter().map(|x| x * x).sum::<f64>() / n + 1e-5).sqrt();
-                    (0..len).map(|i| row[i] * scale * f64::from(gamma[i])).collect()
-                });
-                assert_close(&dst, &want, 1e-5, "rms norm");
             }
         }
     }

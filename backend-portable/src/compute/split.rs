@@ -54,7 +54,7 @@ impl<'a, T> Parts<'a, T> {
 #[cfg(target_has_atomic = "ptr")]
 const RANGES: usize = if cfg!(feature = "std") { 32 } else { 1 };
 
-/// Unclaimed jobs: a range for each thread, and how many jobs of each range were claimed.
+/// Unclaimed jobs: a range of jobs for each thread, and how many of each range were claimed.
 #[cfg(target_has_atomic = "ptr")]
 struct Unclaimed {
     claimed: [core::sync::atomic::AtomicUsize; RANGES],
@@ -62,9 +62,9 @@ struct Unclaimed {
     jobs: usize,
 }
 
-/// Iterator over the jobs that thread number `own` claims: those of its own range, then the rest of
-/// the other ranges. Consecutive loops with the same split find their data in the caches of the
-/// same processor; data in the cache of another processor costs as much as memory.
+/// Iterator over the jobs that thread `own` claims: first those of its own range, then the rest of
+/// the other ranges. In consecutive loops with the same split, each thread thus processes the data
+/// that is in its cache; data in the cache of another processor costs as much as memory.
 #[cfg(target_has_atomic = "ptr")]
 struct Indices<'a> {
     left: &'a Unclaimed,
@@ -209,7 +209,7 @@ pub fn for_each_chunks_mut<T: Send, const M: usize>(
     });
 }
 
-/// A mutable range of columns of a matrix.
+/// A mutable group of columns of a matrix.
 pub struct Columns<'a, T> {
     parts: &'a Parts<'a, T>,
     start: usize,
@@ -312,8 +312,8 @@ pub fn for_each_tile_mut<T: Send, W: Send>(
     );
 }
 
-/// Like [`for_each_tile_mut`], for columns grouped into parts of `wide` columns. Covers only the
-/// parts in `some`, and no tile spans two parts. Calls
+/// Like [`for_each_tile_mut`], for columns that are grouped into parts of `wide` columns. Covers
+/// only the parts in `some`, and no tile spans two parts. Calls
 /// `task([part, first column in the part], tile, workspace)`.
 pub(crate) fn for_each_tile_of_parts<T: Send, W: Send>(
     parallel: &dyn Parallel,
@@ -365,8 +365,8 @@ impl Outcome {
     }
 }
 
-/// Number of tiles in each part that balances the load of the threads: at most `most` tiles, and at
-/// least two parts for each thread.
+/// Returns the number of tiles in each part that balances the load of the threads: at most `most`
+/// tiles, with at least two parts for each thread.
 #[cfg(feature = "engine")]
 pub(crate) fn balanced_part(threads: usize, tiles: usize, most: usize) -> usize {
     if threads <= 1 {
@@ -379,7 +379,7 @@ pub(crate) fn balanced_part(threads: usize, tiles: usize, most: usize) -> usize 
     tiles.div_ceil(counts.min_by_key(load).unwrap_or(fewest)).max(1)
 }
 
-/// Maximum grains of a chunk: a few milliseconds of work, after which a kernel checks for
+/// Maximum length of a chunk in grains: a few milliseconds of work, after which a kernel checks for
 /// cancellation.
 const MAX_GRAINS: usize = 128;
 

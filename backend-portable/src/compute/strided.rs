@@ -4,15 +4,15 @@
 use super::math;
 use super::simd::{LINE, Simd, Vectorized};
 
-/// Partial sums of a dot product. The number is independent of the processor's vector length, so
+/// Number of partial sums of a dot product. It is independent of the processor's vector length, so
 /// that results are the same on all processors.
 const PARTIAL_SUMS: usize = 16;
 /// Prefetch distance in vectors: hardware prefetchers do not follow their stride.
 const AHEAD: usize = 12;
-/// SIMD vectors that a weighted sum computes at once.
+/// Number of SIMD vectors that a weighted sum computes at once.
 const UNROLL: usize = 4;
 
-/// Strided vectors: `count` vectors of `depth` elements, `step` apart.
+/// Strided vectors: `count` vectors of `depth` elements, with a stride of `step` elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Lines<'p> {
     data: &'p [f32],
@@ -34,7 +34,8 @@ impl<'p> Lines<'p> {
         (0..count).map_while(move |at| data.get(at * step..)?.get(..depth))
     }
 
-    /// Addresses of the cache lines of a vector, which may lie outside the data.
+    /// Addresses of the cache lines of vector `index`. They may lie outside the data, since they
+    /// are only prefetched.
     #[inline(always)]
     fn cache_lines(self, index: usize) -> impl Iterator<Item = *const f32> {
         let first = self.data.as_ptr().wrapping_add(index.wrapping_mul(self.step));
@@ -55,8 +56,8 @@ fn pairwise_sum(mut values: [f32; PARTIAL_SUMS]) -> f32 {
     values[0]
 }
 
-/// Partial sums of a dot product: element `i` sums every [`PARTIAL_SUMS`]th product starting at
-/// `i`.
+/// Computes the partial sums of a dot product: partial sum `i` adds the products `i`,
+/// `i + PARTIAL_SUMS`, and so on.
 #[inline(always)]
 fn partial_dot<S: Simd>(
     s: S,
@@ -86,7 +87,7 @@ pub(crate) struct Scores<'a> {
     /// `[query, depth]`
     pub(crate) a: &'a [f32],
     pub(crate) vectors: Lines<'a>,
-    /// Vectors that are read next, prefetched into the L2 cache.
+    /// Vectors that the next call reads, prefetched into the L2 cache.
     pub(crate) next: Option<Lines<'a>>,
     pub(crate) scale: f32,
     /// `[query, key]`
@@ -112,13 +113,13 @@ impl Vectorized for Scores<'_> {
                 let rest: f32 = rest.iter().zip(key_rest).map(|(a, b)| a * b).sum();
                 *score = (pairwise_sum(side) + rest) * scale;
             }
-            // Prefetch once, for the first query.
+            // Prefetches are only issued for the first query.
             next = None;
         }
     }
 }
 
-/// Adds the weighted sum of values for few queries.
+/// Adds the weighted sums of the values, for few queries.
 pub(crate) struct Mix<'a> {
     /// `[query, key]`
     pub(crate) a: &'a [f32],
@@ -160,8 +161,8 @@ impl Vectorized for Mix<'_> {
     }
 }
 
-/// Adds `N` SIMD vectors of the weighted sum, for the elements of each vector from `at` on. Returns
-/// the number of elements.
+/// Adds `N` SIMD vectors of the weighted sum: elements `at..` of each value vector. Returns the
+/// number of elements.
 #[inline(always)]
 fn add_weighted<S: Simd, const N: usize>(
     s: S,
@@ -263,7 +264,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// Sums in the order that all tiers use, sequentially.
+    /// Sums terms sequentially in `sums` interleaved partial sums, the order that all tiers use.
     fn in_order(terms: impl Iterator<Item = f32> + Clone, sums: usize) -> Vec<f32> {
         (0..sums).map(|at| terms.clone().skip(at).step_by(sums).fold(0.0, |a, b| a + b)).collect()
     }

@@ -44,7 +44,7 @@ struct Shared {
     limit: AtomicUsize,
     job: UnsafeCell<Option<Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Which tasks are claimed, for a run of few tasks.
+    /// Which tasks are claimed, for a run with at most one task per thread.
     claimed: Vec<AtomicBool>,
     asleep: Vec<AtomicBool>,
 }
@@ -232,8 +232,8 @@ impl Parallel for ThreadPool {
             .iter()
             .take(count)
             .for_each(|claimed| claimed.store(false, Ordering::Relaxed));
-        // The run number wraps around; a worker that missed exactly that many runs misses one more,
-        // which is harmless.
+        // The run number wraps around. A worker that slept for exactly one full cycle misses one
+        // more run, which is harmless.
         let closed = shared.state.load(Ordering::Relaxed);
         let open = closed.wrapping_add(RUN) | OPEN;
         shared.state.store(open, Ordering::SeqCst);

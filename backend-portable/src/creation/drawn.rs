@@ -2,7 +2,6 @@
 
 use super::random::{hash, next_key, normal};
 use crate::number::{load, store, unsupported};
-use crate::special::log_gamma;
 use crate::table::kernels;
 use crate::walk::Walk;
 use torchlet_core::Param::{Float, OptionalInt, Out, Tensor};
@@ -66,12 +65,12 @@ fn parameters<const N: usize>(ctx: &torchlet_core::Arguments) -> Result<[f64; N]
     Ok(parameters)
 }
 
-/// Uniform in the open interval (0, 1).
+/// Converts a key to a uniform value in the open interval (0, 1).
 fn open_uniform(key: u64) -> f64 {
     ((hash(key) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
 
-/// Exponentially distributed with mean 1.
+/// Converts a key to an exponentially distributed value with mean 1.
 fn exponential(key: u64) -> f64 {
     -libm::log(open_uniform(key))
 }
@@ -87,7 +86,7 @@ fn prepare(ctx: &mut Prepare, out: usize, invoke: InvokeFn) -> Result<Plan, Kern
     Ok(Plan::new(invoke))
 }
 
-/// Values per block.
+/// Number of values that are drawn at a time.
 const BLOCK: usize = 64;
 
 /// Draws a value for each element of `self`. `draw` gets the element and a key of its own, and
@@ -158,7 +157,7 @@ fn poisson(mean: f64, key: u64) -> f64 {
             continue;
         }
         let height = libm::log(v * inverse / (a / (distance * distance) + b));
-        if height <= count * log - mean - log_gamma(count + 1.0) {
+        if height <= count * log - mean - libm::lgamma(count + 1.0) {
             return count;
         }
     }

@@ -42,7 +42,7 @@ kernels! {
         prepare_like(ctx, 0, 2)?;
         prepare_fill(ctx, 2, |ctx| { let value = first_scalar(ctx, 1)?; fill(ctx, 2, value) })
     });
-    /// `aten::ones.out(size, out)`
+    /// `aten::ones.out(size, out)`: a tensor of ones.
     ONES_OUT = Kernel::new("aten::ones.out", &[IntList, Out], |ctx| {
         prepare_sizes(ctx, 0, 1)?;
         prepare_fill(ctx, 1, |ctx| fill(ctx, 1, Value::Int(1)))
@@ -52,7 +52,7 @@ kernels! {
         prepare_like(ctx, 0, 2)?;
         prepare_fill(ctx, 2, |ctx| fill(ctx, 2, Value::Int(1)))
     });
-    /// `aten::zeros.out(size, out)`
+    /// `aten::zeros.out(size, out)`: a tensor of zeros.
     ZEROS_OUT = Kernel::new("aten::zeros.out", &[IntList, Out], |ctx| {
         prepare_sizes(ctx, 0, 1)?;
         prepare_fill(ctx, 1, |ctx| fill(ctx, 1, Value::Int(0)))
@@ -67,7 +67,8 @@ kernels! {
         prepare_diagonal(ctx, [0, 0], 1)?;
         prepare_fill(ctx, 1, |ctx| diagonal(ctx, 1))
     });
-    /// `aten::eye.m_out(n, m, out)`: the same as an `n x m` matrix.
+    /// `aten::eye.m_out(n, m, out)`: the `n x m` matrix with ones on the diagonal and zeros
+    /// elsewhere.
     EYE_M_OUT = Kernel::new("aten::eye.m_out", &[Int, Int, Out], |ctx| {
         prepare_diagonal(ctx, [0, 1], 2)?;
         prepare_fill(ctx, 2, |ctx| diagonal(ctx, 2))
@@ -100,21 +101,22 @@ kernels! {
         prepare_like(ctx, 0, 2)?;
         Ok(Plan::new(|_| Ok(())))
     });
-    /// `aten::empty_permuted.out(size, physical_layout, out)`: like `empty`; `out` already has the
-    /// memory order.
+    /// `aten::empty_permuted.out(size, physical_layout, out)`: like [`EMPTY_OUT`]; `out` keeps the
+    /// memory order that the exporter planned.
     EMPTY_PERMUTED_OUT =
         Kernel::new("aten::empty_permuted.out", &[IntList, IntList, Out], EMPTY_OUT.prepare);
-    /// `aten::empty_strided.out(size, stride, out)`: like `empty`; `out` already has the strides.
+    /// `aten::empty_strided.out(size, stride, out)`: like [`EMPTY_OUT`]; `out` keeps the strides
+    /// that the exporter planned.
     EMPTY_STRIDED_OUT =
         Kernel::new("aten::empty_strided.out", &[IntList, IntList, Out], EMPTY_OUT.prepare);
-    /// `aten::new_empty_strided.out(self, size, stride, out)`: like `empty_strided`.
+    /// `aten::new_empty_strided.out(self, size, stride, out)`: like [`EMPTY_STRIDED_OUT`].
     NEW_EMPTY_STRIDED_OUT =
         Kernel::new("aten::new_empty_strided.out", &[Tensor, IntList, IntList, Out], |ctx| {
             prepare_sizes(ctx, 1, 3)?;
             Ok(Plan::new(|_| Ok(())))
         });
-    /// `dim_order_ops::_empty_dim_order.out(size, dim_order, out)`: like `empty`; `out` already has
-    /// the dim order.
+    /// `dim_order_ops::_empty_dim_order.out(size, dim_order, out)`: like [`EMPTY_OUT`]; `out` keeps
+    /// the dim order that the exporter planned.
     EMPTY_DIM_ORDER_OUT = Kernel::new(
         "dim_order_ops::_empty_dim_order.out",
         &[IntList, OptionalIntList, Out],
@@ -175,7 +177,7 @@ fn diagonal(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Shape of a matrix and offset of its diagonal.
+/// A matrix that is divided by a diagonal: its shape, and the offset of the diagonal.
 struct Triangle {
     rows: i64,
     columns: i64,
@@ -190,14 +192,14 @@ impl Triangle {
             fits.then_some(size).ok_or(KernelError::argument(arg, "size is negative or too large"))
         };
         let (rows, columns) = (size(0)?, size(1)?);
-        // Diagonals farther away have all elements on one side.
+        // Beyond these offsets, all elements are on one side of the diagonal.
         Ok(Triangle { rows, columns, diagonal: args.int(2)?.clamp(-rows, columns) })
     }
 
-    /// Number of elements up to and including the diagonal.
+    /// Number of elements on and below the diagonal.
     fn count_lower(&self) -> i64 {
-        // Row `i` has `clamp(i + diagonal + 1, 0, columns)` of them; this is the sum over rows
-        // before `end`.
+        // Row `i` has `clamp(i + diagonal + 1, 0, columns)` such elements; this is their sum over
+        // the rows before `end`.
         let upto = |end: i64| {
             let rising = end.clamp(0, self.columns);
             rising * (rising + 1) / 2 + (end - self.columns).max(0) * self.columns
@@ -211,7 +213,7 @@ fn prepare_triangle(ctx: &mut Prepare, upper: bool) -> Result<(), KernelError> {
     let mut triangle = Triangle::of(ctx)?;
     let all = triangle.rows * triangle.columns;
     let count = if upper {
-        // The elements before the diagonal, without it.
+        // Moves the diagonal, so that the elements on it do not count.
         triangle.diagonal -= 1;
         all - triangle.count_lower()
     } else {
@@ -305,7 +307,8 @@ fn fill(ctx: &mut Invoke, out: usize, value: Value) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// The number of steps from `start` to before `end`; `None` if it is undefined or too large.
+/// Number of values from `start` to before `end` in steps of `step`; `None` if it is undefined or
+/// too large.
 fn steps(start: Value, end: Value, step: Value) -> Option<i32> {
     if let (Value::Int(start), Value::Int(end), Value::Int(step)) = (start, end, step) {
         let distance = i128::from(end) - i128::from(start);

@@ -9,7 +9,7 @@ use torchlet_core::Param::{OptionalFloat, OptionalString, Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, ScalarType};
 
 kernels! {
-    /// `aten::relu.out(self, out)`: `max(self, 0)`; NaN stays.
+    /// `aten::relu.out(self, out)`: `max(self, 0)`; NaN propagates.
     RELU_OUT = unary!("aten::relu.out", Common, ordered Compute, |a: C| {
         if a < C::default() { C::default() } else { a }
     });
@@ -33,7 +33,8 @@ kernels! {
     HARDSWISH_OUT = unary!("aten::hardswish.out", Common, float Real, |a: C| {
         a * limit(a + C::real(3.0), C::real(0.0), C::real(6.0)) / C::real(6.0)
     });
-    /// `aten::leaky_relu.out(self, negative_slope, out)`: `self`, times the slope if negative.
+    /// `aten::leaky_relu.out(self, negative_slope, out)`: `self`, multiplied by the slope if
+    /// negative.
     LEAKY_RELU_OUT = Kernel::new("aten::leaky_relu.out", &[Tensor, Scalar, Out], |ctx| {
         prepare(ctx, &[0], &[], 2, TypeRule::Common, by_compute!(float leaky_relu))
     });
@@ -58,7 +59,7 @@ kernels! {
         };
         prepare(ctx, &[0], &[], 2, TypeRule::Common, functions)
     });
-    /// `aten::hardtanh.out(self, min_val, max_val, out)`: clamps to the range; NaN stays.
+    /// `aten::hardtanh.out(self, min_val, max_val, out)`: clamps to the range; NaN propagates.
     HARDTANH_OUT = Kernel::new("aten::hardtanh.out", &[Tensor, Scalar, Scalar, Out], |ctx| {
         prepare(ctx, &[0], &[], 3, TypeRule::Common, by_compute!(hardtanh))
     });
@@ -74,7 +75,7 @@ kernels! {
     });
 }
 
-/// Clamps a value to a range; NaN stays.
+/// Clamps a value to a range; NaN propagates.
 #[inline(always)]
 pub(crate) fn limit<C: Compute>(a: C, low: C, high: C) -> C {
     let a = if a < low { low } else { a };

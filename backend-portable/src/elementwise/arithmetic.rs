@@ -60,7 +60,7 @@ kernels! {
     });
 }
 
-/// Infallible arithmetic: integers wrap.
+/// Arithmetic that cannot fail: integer overflow wraps.
 pub(crate) trait Arithmetic: Compute {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;

@@ -7,8 +7,8 @@ use crate::table::{kernels, renamed};
 use torchlet_core::Param::{Out, Scalar, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
 
-/// `(Tensor self, Tensor other, *, Tensor(a!) out)`. With `Scalar`, `other` is a scalar; with `Of`,
-/// `self` is.
+/// A kernel `(Tensor self, Tensor other, *, Tensor(a!) out)`. With `Scalar` after the name, `other`
+/// is a scalar; with `Of`, `self` is.
 macro_rules! bitwise {
     ($name:literal Of, $function:expr) => {
         Kernel::new($name, &[Scalar, Tensor, Out], |ctx| {
@@ -42,42 +42,49 @@ kernels! {
         let is_bool = ctx.info(0)?.scalar_type == ScalarType::Bool;
         prepare_integers(ctx, &[0], &[], 1, if is_bool { not_bool } else { not_bits })
     });
-    /// `aten::bitwise_and.Tensor_out(self, other, out)`
+    /// `aten::bitwise_and.Tensor_out(self, other, out)`: bitwise AND.
     BITWISE_AND_TENSOR_OUT = bitwise!("aten::bitwise_and.Tensor_out", |a, b| a & b);
-    /// `aten::bitwise_and.Scalar_out(self, other, out)`
+    /// `aten::bitwise_and.Scalar_out(self, other, out)`: bitwise AND with a scalar.
     BITWISE_AND_SCALAR_OUT = bitwise!("aten::bitwise_and.Scalar_out" Scalar, |a, b| a & b);
-    /// `aten::bitwise_and.Scalar_Tensor_out(self, other, out)`
+    /// `aten::bitwise_and.Scalar_Tensor_out(self, other, out)`: bitwise AND of a scalar `self` with
+    /// a tensor.
     BITWISE_AND_SCALAR_TENSOR_OUT =
         bitwise!("aten::bitwise_and.Scalar_Tensor_out" Of, |a, b| a & b);
-    /// `aten::bitwise_or.Tensor_out(self, other, out)`
+    /// `aten::bitwise_or.Tensor_out(self, other, out)`: bitwise OR.
     BITWISE_OR_TENSOR_OUT = bitwise!("aten::bitwise_or.Tensor_out", |a, b| a | b);
-    /// `aten::bitwise_or.Scalar_out(self, other, out)`
+    /// `aten::bitwise_or.Scalar_out(self, other, out)`: bitwise OR with a scalar.
     BITWISE_OR_SCALAR_OUT = bitwise!("aten::bitwise_or.Scalar_out" Scalar, |a, b| a | b);
-    /// `aten::bitwise_or.Scalar_Tensor_out(self, other, out)`
+    /// `aten::bitwise_or.Scalar_Tensor_out(self, other, out)`: bitwise OR of a scalar `self` with a
+    /// tensor.
     BITWISE_OR_SCALAR_TENSOR_OUT = bitwise!("aten::bitwise_or.Scalar_Tensor_out" Of, |a, b| a | b);
-    /// `aten::bitwise_xor.Tensor_out(self, other, out)`
+    /// `aten::bitwise_xor.Tensor_out(self, other, out)`: bitwise XOR.
     BITWISE_XOR_TENSOR_OUT = bitwise!("aten::bitwise_xor.Tensor_out", |a, b| a ^ b);
-    /// `aten::bitwise_xor.Scalar_out(self, other, out)`
+    /// `aten::bitwise_xor.Scalar_out(self, other, out)`: bitwise XOR with a scalar.
     BITWISE_XOR_SCALAR_OUT = bitwise!("aten::bitwise_xor.Scalar_out" Scalar, |a, b| a ^ b);
-    /// `aten::bitwise_xor.Scalar_Tensor_out(self, other, out)`
+    /// `aten::bitwise_xor.Scalar_Tensor_out(self, other, out)`: bitwise XOR of a scalar `self` with
+    /// a tensor.
     BITWISE_XOR_SCALAR_TENSOR_OUT =
         bitwise!("aten::bitwise_xor.Scalar_Tensor_out" Of, |a, b| a ^ b);
     /// `aten::bitwise_left_shift.Tensor_out(self, other, out)`: `self << other`; 0 if `other` is
     /// negative or at least the bit width.
     BITWISE_LEFT_SHIFT_TENSOR_OUT = bitwise!("aten::bitwise_left_shift.Tensor_out", left);
-    /// `aten::bitwise_left_shift.Tensor_Scalar_out(self, other, out)`: the same by a scalar.
+    /// `aten::bitwise_left_shift.Tensor_Scalar_out(self, other, out)`: like
+    /// [`BITWISE_LEFT_SHIFT_TENSOR_OUT`], by a scalar.
     BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT =
         bitwise!("aten::bitwise_left_shift.Tensor_Scalar_out" Scalar, left);
-    /// `aten::bitwise_left_shift.Scalar_Tensor_out(self, other, out)`: the same for a scalar.
+    /// `aten::bitwise_left_shift.Scalar_Tensor_out(self, other, out)`: like
+    /// [`BITWISE_LEFT_SHIFT_TENSOR_OUT`], of a scalar `self`.
     BITWISE_LEFT_SHIFT_SCALAR_TENSOR_OUT =
         bitwise!("aten::bitwise_left_shift.Scalar_Tensor_out" Of, left);
     /// `aten::bitwise_right_shift.Tensor_out(self, other, out)`: arithmetic shift `self >> other`;
     /// 0 or -1 if `other` is negative or at least the bit width.
     BITWISE_RIGHT_SHIFT_TENSOR_OUT = bitwise!("aten::bitwise_right_shift.Tensor_out", right);
-    /// `aten::bitwise_right_shift.Tensor_Scalar_out(self, other, out)`: the same by a scalar.
+    /// `aten::bitwise_right_shift.Tensor_Scalar_out(self, other, out)`: like
+    /// [`BITWISE_RIGHT_SHIFT_TENSOR_OUT`], by a scalar.
     BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT =
         bitwise!("aten::bitwise_right_shift.Tensor_Scalar_out" Scalar, right);
-    /// `aten::bitwise_right_shift.Scalar_Tensor_out(self, other, out)`: the same for a scalar.
+    /// `aten::bitwise_right_shift.Scalar_Tensor_out(self, other, out)`: like
+    /// [`BITWISE_RIGHT_SHIFT_TENSOR_OUT`], of a scalar `self`.
     BITWISE_RIGHT_SHIFT_SCALAR_TENSOR_OUT =
         bitwise!("aten::bitwise_right_shift.Scalar_Tensor_out" Of, right);
     /// `aten::gcd.out(self, other, out)`: the greatest common divisor.
@@ -87,13 +94,15 @@ kernels! {
     /// `aten::__lshift__.Tensor_out`: `self << other`, as exported for Python's operator.
     DUNDER_LSHIFT_TENSOR_OUT =
         renamed(BITWISE_LEFT_SHIFT_TENSOR_OUT, "aten::__lshift__.Tensor_out");
-    /// `aten::__lshift__.Scalar_out`: the same by a scalar.
+    /// `aten::__lshift__.Scalar_out`: `self << other` with a scalar `other`, as exported for
+    /// Python's operator.
     DUNDER_LSHIFT_SCALAR_OUT =
         renamed(BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT, "aten::__lshift__.Scalar_out");
     /// `aten::__rshift__.Tensor_out`: `self >> other`, as exported for Python's operator.
     DUNDER_RSHIFT_TENSOR_OUT =
         renamed(BITWISE_RIGHT_SHIFT_TENSOR_OUT, "aten::__rshift__.Tensor_out");
-    /// `aten::__rshift__.Scalar_out`: the same by a scalar.
+    /// `aten::__rshift__.Scalar_out`: `self >> other` with a scalar `other`, as exported for
+    /// Python's operator.
     DUNDER_RSHIFT_SCALAR_OUT =
         renamed(BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT, "aten::__rshift__.Scalar_out");
     /// `bitwise_left_shift.Tensor_out`: [`BITWISE_LEFT_SHIFT_TENSOR_OUT`] under the name that some

@@ -28,7 +28,7 @@ kernels! {
             prepare_with(ctx, &[1], &[0], &[], 3, TypeRule::Common, by_compute!(masked_fill))
         });
     /// `aten::clamp.out(self, min, max, out)`: clamps `self` to a range, either end of which is
-    /// optional; NaN stays.
+    /// optional; NaN propagates.
     CLAMP_OUT =
         Kernel::new("aten::clamp.out", &[Tensor, OptionalScalar, OptionalScalar, Out], |ctx| {
             prepare(ctx, &[0], &[1, 2], 3, TypeRule::Common, by_compute!(ordered clamp))
@@ -41,8 +41,8 @@ kernels! {
         }
         prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(ordered clamp_min))
     });
-    /// `aten::clamp.Tensor_out(self, min, max, out)`: the same with tensor bounds; NaN if any
-    /// operand is NaN.
+    /// `aten::clamp.Tensor_out(self, min, max, out)`: clamps `self` to tensor bounds, either of
+    /// which is optional; NaN if any operand is NaN.
     CLAMP_TENSOR_OUT = Kernel::new(
         "aten::clamp.Tensor_out",
         &[Tensor, OptionalTensor, OptionalTensor, Out],

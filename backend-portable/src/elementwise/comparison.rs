@@ -1,5 +1,5 @@
-//! Comparisons, maximum and minimum. Integers compare as integers, all other types in the common
-//! type.
+//! Comparisons, maximum and minimum. Integers are compared as integers, other types in their common
+//! dtype.
 
 use super::binary;
 use super::complex::with_complex;

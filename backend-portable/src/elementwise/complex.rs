@@ -76,7 +76,7 @@ pub(crate) fn is_complex(scalar_type: ScalarType) -> bool {
     part(scalar_type).is_some()
 }
 
-/// The real type of the parts of a complex type.
+/// The dtype of the real and imaginary parts of a complex dtype.
 pub(crate) fn part(scalar_type: ScalarType) -> Option<ScalarType> {
     match scalar_type {
         ScalarType::ComplexHalf => Some(ScalarType::Half),
@@ -86,10 +86,10 @@ pub(crate) fn part(scalar_type: ScalarType) -> Option<ScalarType> {
     }
 }
 
-/// Invoke functions for parts in `f32` and in `f64`.
+/// Invoke functions for complex numbers with parts in `f32`, and in `f64`.
 pub(crate) type ByPart = [InvokeFn; 2];
 
-/// The instances of a generic invoke function.
+/// Instantiates a generic invoke function as [`ByPart`].
 macro_rules! by_part {
     ($function:ident) => {
         [$function::<f32>, $function::<f64>]
@@ -105,8 +105,8 @@ pub(crate) enum ResultKind {
     Bool,
 }
 
-/// Returns a plan if any of the tensors `inputs` or the output is complex, else `None`: the caller
-/// then prepares the real operator.
+/// Returns a plan if any of the tensors `inputs` or the output is complex. Otherwise returns
+/// `None`, and the caller prepares the operator for real tensors.
 pub(crate) fn prepare(
     ctx: &mut Prepare,
     inputs: &[usize],
@@ -391,14 +391,14 @@ fn ln_hypot<C: Real>(a: C, b: C) -> C {
     large.ln() + half * (ratio * ratio).ln_1p()
 }
 
-/// Argument 1 if argument 0 is true, else argument 2.
+/// Argument 1 where argument 0 is true, else argument 2.
 pub(super) fn choose<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     map::<C, 3>(ctx, [0, 1, 2], 3, &|[condition, a, b]| {
         if condition[0] != C::default() { a } else { b }
     })
 }
 
-/// Whether both parts are equal; with `NOT`, whether any differs.
+/// Whether two complex values are equal; with `NOT`, whether they differ.
 pub(super) fn equal<C: Real, const SCALAR: bool, const NOT: bool>(
     ctx: &mut Invoke,
 ) -> Result<(), KernelError> {

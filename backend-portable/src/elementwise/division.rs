@@ -12,8 +12,8 @@ use torchlet_core::Param::{OptionalString, Out, Scalar, Tensor};
 use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
-/// A kernel `(self, other, out)` of a [`Division`] method. With `Scalar`, `other` is a scalar; with
-/// `Of`, `self` is.
+/// A kernel `(self, other, out)` for a method of [`Division`]. With `Scalar` after the name,
+/// `other` is a scalar; with `Of`, `self` is.
 macro_rules! division_kernel {
     ($name:literal Of, $method:ident) => {
         Kernel::new($name, &[Scalar, Tensor, Out], |ctx| {
@@ -73,8 +73,8 @@ kernels! {
     DIV_OUT_MODE = Kernel::new("aten::div.out_mode", &[Tensor, Tensor, OptionalString, Out], |ctx| {
         prepare_mode::<false>(ctx, &[0, 1], &[])
     });
-    /// `aten::div.Scalar_mode_out(self, other, rounding_mode, out)`: the same with a scalar
-    /// divisor.
+    /// `aten::div.Scalar_mode_out(self, other, rounding_mode, out)`: like [`DIV_OUT_MODE`], with a
+    /// scalar divisor.
     DIV_SCALAR_MODE_OUT =
         Kernel::new("aten::div.Scalar_mode_out", &[Tensor, Scalar, OptionalString, Out], |ctx| {
             prepare_mode::<true>(ctx, &[0], &[1])

@@ -5,7 +5,6 @@ use super::{Real, TypeRule, by_compute, prepare, unary};
 use crate::compute::functions;
 use crate::map::{Two, map};
 use crate::number::{Compute, rounded};
-use crate::special;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError};
@@ -44,29 +43,29 @@ kernels! {
     LOG2_OUT = unary!("aten::log2.out", Float, float Real, C::log2);
     /// `aten::log10.out(self, out)`: logarithm to base 10.
     LOG10_OUT = unary!("aten::log10.out", Float, float Real, C::log10);
-    /// `aten::sin.out(self, out)`
+    /// `aten::sin.out(self, out)`: sine.
     SIN_OUT = unary!("aten::sin.out", Float, float Real, C::sin);
-    /// `aten::cos.out(self, out)`
+    /// `aten::cos.out(self, out)`: cosine.
     COS_OUT = unary!("aten::cos.out", Float, float Real, C::cos);
-    /// `aten::tan.out(self, out)`
+    /// `aten::tan.out(self, out)`: tangent.
     TAN_OUT = unary!("aten::tan.out", Float, float Real, C::tan);
-    /// `aten::asin.out(self, out)`
+    /// `aten::asin.out(self, out)`: arcsine.
     ASIN_OUT = unary!("aten::asin.out", Float, float Real, C::asin);
-    /// `aten::acos.out(self, out)`
+    /// `aten::acos.out(self, out)`: arccosine.
     ACOS_OUT = unary!("aten::acos.out", Float, float Real, C::acos);
-    /// `aten::atan.out(self, out)`
+    /// `aten::atan.out(self, out)`: arctangent.
     ATAN_OUT = unary!("aten::atan.out", Float, float Real, C::atan);
-    /// `aten::sinh.out(self, out)`
+    /// `aten::sinh.out(self, out)`: hyperbolic sine.
     SINH_OUT = unary!("aten::sinh.out", Float, float Real, C::sinh);
-    /// `aten::cosh.out(self, out)`
+    /// `aten::cosh.out(self, out)`: hyperbolic cosine.
     COSH_OUT = unary!("aten::cosh.out", Float, float Real, C::cosh);
-    /// `aten::tanh.out(self, out)`
+    /// `aten::tanh.out(self, out)`: hyperbolic tangent.
     TANH_OUT = unary!("aten::tanh.out", Float, float Real, C::tanh, vector functions::Tanh);
-    /// `aten::asinh.out(self, out)`
+    /// `aten::asinh.out(self, out)`: inverse hyperbolic sine.
     ASINH_OUT = unary!("aten::asinh.out", Float, float Real, C::asinh);
-    /// `aten::acosh.out(self, out)`
+    /// `aten::acosh.out(self, out)`: inverse hyperbolic cosine.
     ACOSH_OUT = unary!("aten::acosh.out", Float, float Real, C::acosh);
-    /// `aten::atanh.out(self, out)`
+    /// `aten::atanh.out(self, out)`: inverse hyperbolic tangent.
     ATANH_OUT = unary!("aten::atanh.out", Float, float Real, C::atanh);
     /// `aten::erf.out(self, out)`: the error function.
     ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf, vector functions::Erf);
@@ -87,6 +86,17 @@ kernels! {
     ));
 }
 
+/// `x * 2^exponent`, without overflow or underflow of intermediate powers.
+fn scaled(x: f64, exponent: f64) -> f64 {
+    // Beyond these bounds, results are zero or infinite.
+    let whole = exponent.clamp(-3000.0, 3000.0);
+    if exponent == libm::trunc(exponent) {
+        libm::ldexp(x, whole as i32)
+    } else {
+        x * libm::exp2(exponent)
+    }
+}
+
 fn ldexp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let found = ctx.info(1)?.scalar_type;
@@ -94,9 +104,9 @@ fn ldexp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let function = move |a: C, b: C| {
         let exponent = b.to_f64();
         if is_power {
-            return a * C::from_f64(rounded(found, special::scaled(1.0, exponent)));
+            return a * C::from_f64(rounded(found, scaled(1.0, exponent)));
         }
-        C::from_f64(special::scaled(a.to_f64(), exponent))
+        C::from_f64(scaled(a.to_f64(), exponent))
     };
     map(ctx, [0, 1], 2, &Two(function))
 }

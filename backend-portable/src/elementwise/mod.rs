@@ -15,9 +15,11 @@ pub mod elementary;
 pub mod exponent;
 pub mod logic;
 pub mod next;
+#[cfg(feature = "linalg-special")]
 pub mod polynomial;
 pub mod power;
 pub mod rounding;
+#[cfg(feature = "linalg-special")]
 pub mod special;
 
 pub(crate) use crate::real::Real;
@@ -33,14 +35,14 @@ use crate::types;
 use torchlet_core::rules::{Operand, broadcast_all, result_type};
 use torchlet_core::{Invoke, InvokeFn, KernelError, Plan, Prepare, ScalarType, TensorInfo};
 
-/// One [`InvokeFn`] for each compute type.
+/// An [`InvokeFn`] for each compute type.
 #[derive(Clone, Copy)]
 pub(crate) struct ByCompute {
     pub(crate) f32: InvokeFn,
     pub(crate) f64: InvokeFn,
-    /// `None` for floating-point functions; integers then compute in `f32`.
+    /// `None` for floating-point functions: integers are then computed in `f32`.
     pub(crate) i64: Option<InvokeFn>,
-    /// For `uint64`, if the result depends on the order of values.
+    /// For `uint64`, if the function depends on the order of values.
     pub(crate) u64: Option<InvokeFn>,
 }
 
@@ -209,9 +211,9 @@ pub(crate) fn vector(ctx: &mut Invoke, out: usize, function: impl Map1) -> Resul
     map(ctx, [0], out, &Slices(|a: &[f32], out: &mut [f32]| map1(context, function, a, out)))
 }
 
-/// Computes `out` from tensor 0 with a function that is auto-vectorized once per instruction set.
-/// For functions that are one instruction in the larger sets and a call in the smallest. The
-/// function must be `#[inline(always)]`.
+/// Computes `out` from tensor 0 with a function that is auto-vectorized for each instruction set.
+/// Suits functions that are one instruction in newer instruction sets and a call in the baseline.
+/// The function must be `#[inline(always)]`.
 pub(crate) fn recompiled(
     ctx: &mut Invoke,
     out: usize,

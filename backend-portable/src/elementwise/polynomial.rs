@@ -15,20 +15,20 @@ use torchlet_core::{Invoke, Kernel, KernelError, Sizes};
 /// Maximum number of recurrence steps per call, about ten seconds.
 const MAX_STEPS: f64 = (1u64 << 32) as f64;
 
-/// The elements whose evaluation costs one recurrence step per order.
+/// Which elements are evaluated by recurrence, at a cost of one step per order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Steps {
     /// All elements.
     All,
-    /// Those with `x` outside -1..1; inside, the trigonometric form applies.
+    /// Elements with `x` outside -1..1; inside, the trigonometric form applies.
     Outside,
-    /// Those with `x` outside 0..1.
+    /// Elements with `x` outside 0..1.
     ShiftedOutside,
-    /// None: high orders yield NaN.
+    /// No elements, since high orders yield NaN without recurrence.
     Limited,
 }
 
-/// The kernel of a polynomial; `x` and `n` are tensors. With `of number`, `x` is a scalar; with
+/// A kernel of a polynomial of tensors `x` and `n`. With `of number`, `x` is a scalar; with
 /// `of order`, `n` is.
 macro_rules! polynomial {
     ($name:literal, $steps:ident, $function:expr) => {
@@ -58,11 +58,13 @@ kernels! {
     /// kind.
     SPECIAL_CHEBYSHEV_T_OUT =
         polynomial!("aten::special_chebyshev_polynomial_t.out", Outside, chebyshev_t);
-    /// `aten::special_chebyshev_polynomial_t.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_chebyshev_polynomial_t.x_scalar_out`: like [`SPECIAL_CHEBYSHEV_T_OUT`], with
+    /// a scalar `x`.
     SPECIAL_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!(
         "aten::special_chebyshev_polynomial_t.x_scalar_out" of number, Outside, chebyshev_t
     );
-    /// `aten::special_chebyshev_polynomial_t.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_chebyshev_polynomial_t.n_scalar_out`: like [`SPECIAL_CHEBYSHEV_T_OUT`], with
+    /// a scalar `n`.
     SPECIAL_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!(
         "aten::special_chebyshev_polynomial_t.n_scalar_out" of order, Outside, chebyshev_t
     );
@@ -70,11 +72,13 @@ kernels! {
     /// second kind.
     SPECIAL_CHEBYSHEV_U_OUT =
         polynomial!("aten::special_chebyshev_polynomial_u.out", Outside, chebyshev_u);
-    /// `aten::special_chebyshev_polynomial_u.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_chebyshev_polynomial_u.x_scalar_out`: like [`SPECIAL_CHEBYSHEV_U_OUT`], with
+    /// a scalar `x`.
     SPECIAL_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!(
         "aten::special_chebyshev_polynomial_u.x_scalar_out" of number, Outside, chebyshev_u
     );
-    /// `aten::special_chebyshev_polynomial_u.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_chebyshev_polynomial_u.n_scalar_out`: like [`SPECIAL_CHEBYSHEV_U_OUT`], with
+    /// a scalar `n`.
     SPECIAL_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!(
         "aten::special_chebyshev_polynomial_u.n_scalar_out" of order, Outside, chebyshev_u
     );
@@ -82,11 +86,13 @@ kernels! {
     /// kind.
     SPECIAL_CHEBYSHEV_V_OUT =
         polynomial!("aten::special_chebyshev_polynomial_v.out", Outside, chebyshev_v);
-    /// `aten::special_chebyshev_polynomial_v.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_chebyshev_polynomial_v.x_scalar_out`: like [`SPECIAL_CHEBYSHEV_V_OUT`], with
+    /// a scalar `x`.
     SPECIAL_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!(
         "aten::special_chebyshev_polynomial_v.x_scalar_out" of number, Outside, chebyshev_v
     );
-    /// `aten::special_chebyshev_polynomial_v.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_chebyshev_polynomial_v.n_scalar_out`: like [`SPECIAL_CHEBYSHEV_V_OUT`], with
+    /// a scalar `n`.
     SPECIAL_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!(
         "aten::special_chebyshev_polynomial_v.n_scalar_out" of order, Outside, chebyshev_v
     );
@@ -94,11 +100,13 @@ kernels! {
     /// fourth kind.
     SPECIAL_CHEBYSHEV_W_OUT =
         polynomial!("aten::special_chebyshev_polynomial_w.out", Outside, chebyshev_w);
-    /// `aten::special_chebyshev_polynomial_w.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_chebyshev_polynomial_w.x_scalar_out`: like [`SPECIAL_CHEBYSHEV_W_OUT`], with
+    /// a scalar `x`.
     SPECIAL_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!(
         "aten::special_chebyshev_polynomial_w.x_scalar_out" of number, Outside, chebyshev_w
     );
-    /// `aten::special_chebyshev_polynomial_w.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_chebyshev_polynomial_w.n_scalar_out`: like [`SPECIAL_CHEBYSHEV_W_OUT`], with
+    /// a scalar `n`.
     SPECIAL_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!(
         "aten::special_chebyshev_polynomial_w.n_scalar_out" of order, Outside, chebyshev_w
     );
@@ -107,12 +115,14 @@ kernels! {
         "aten::special_shifted_chebyshev_polynomial_t.out", ShiftedOutside,
         |x, n| chebyshev_t(shifted(x), n)
     );
-    /// `aten::special_shifted_chebyshev_polynomial_t.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_shifted_chebyshev_polynomial_t.x_scalar_out`: like
+    /// [`SPECIAL_SHIFTED_CHEBYSHEV_T_OUT`], with a scalar `x`.
     SPECIAL_SHIFTED_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!(
         "aten::special_shifted_chebyshev_polynomial_t.x_scalar_out" of number, ShiftedOutside,
         |x, n| chebyshev_t(shifted(x), n)
     );
-    /// `aten::special_shifted_chebyshev_polynomial_t.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_shifted_chebyshev_polynomial_t.n_scalar_out`: like
+    /// [`SPECIAL_SHIFTED_CHEBYSHEV_T_OUT`], with a scalar `n`.
     SPECIAL_SHIFTED_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!(
         "aten::special_shifted_chebyshev_polynomial_t.n_scalar_out" of order, ShiftedOutside,
         |x, n| chebyshev_t(shifted(x), n)
@@ -122,12 +132,14 @@ kernels! {
         "aten::special_shifted_chebyshev_polynomial_u.out", ShiftedOutside,
         |x, n| chebyshev_u(shifted(x), n)
     );
-    /// `aten::special_shifted_chebyshev_polynomial_u.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_shifted_chebyshev_polynomial_u.x_scalar_out`: like
+    /// [`SPECIAL_SHIFTED_CHEBYSHEV_U_OUT`], with a scalar `x`.
     SPECIAL_SHIFTED_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!(
         "aten::special_shifted_chebyshev_polynomial_u.x_scalar_out" of number, ShiftedOutside,
         |x, n| chebyshev_u(shifted(x), n)
     );
-    /// `aten::special_shifted_chebyshev_polynomial_u.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_shifted_chebyshev_polynomial_u.n_scalar_out`: like
+    /// [`SPECIAL_SHIFTED_CHEBYSHEV_U_OUT`], with a scalar `n`.
     SPECIAL_SHIFTED_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!(
         "aten::special_shifted_chebyshev_polynomial_u.n_scalar_out" of order, ShiftedOutside,
         |x, n| chebyshev_u(shifted(x), n)
@@ -137,12 +149,14 @@ kernels! {
         "aten::special_shifted_chebyshev_polynomial_v.out", ShiftedOutside,
         |x, n| chebyshev_v(shifted(x), n)
     );
-    /// `aten::special_shifted_chebyshev_polynomial_v.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_shifted_chebyshev_polynomial_v.x_scalar_out`: like
+    /// [`SPECIAL_SHIFTED_CHEBYSHEV_V_OUT`], with a scalar `x`.
     SPECIAL_SHIFTED_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!(
         "aten::special_shifted_chebyshev_polynomial_v.x_scalar_out" of number, ShiftedOutside,
         |x, n| chebyshev_v(shifted(x), n)
     );
-    /// `aten::special_shifted_chebyshev_polynomial_v.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_shifted_chebyshev_polynomial_v.n_scalar_out`: like
+    /// [`SPECIAL_SHIFTED_CHEBYSHEV_V_OUT`], with a scalar `n`.
     SPECIAL_SHIFTED_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!(
         "aten::special_shifted_chebyshev_polynomial_v.n_scalar_out" of order, ShiftedOutside,
         |x, n| chebyshev_v(shifted(x), n)
@@ -152,12 +166,14 @@ kernels! {
         "aten::special_shifted_chebyshev_polynomial_w.out", ShiftedOutside,
         |x, n| chebyshev_w(shifted(x), n)
     );
-    /// `aten::special_shifted_chebyshev_polynomial_w.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_shifted_chebyshev_polynomial_w.x_scalar_out`: like
+    /// [`SPECIAL_SHIFTED_CHEBYSHEV_W_OUT`], with a scalar `x`.
     SPECIAL_SHIFTED_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!(
         "aten::special_shifted_chebyshev_polynomial_w.x_scalar_out" of number, ShiftedOutside,
         |x, n| chebyshev_w(shifted(x), n)
     );
-    /// `aten::special_shifted_chebyshev_polynomial_w.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_shifted_chebyshev_polynomial_w.n_scalar_out`: like
+    /// [`SPECIAL_SHIFTED_CHEBYSHEV_W_OUT`], with a scalar `n`.
     SPECIAL_SHIFTED_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!(
         "aten::special_shifted_chebyshev_polynomial_w.n_scalar_out" of order, ShiftedOutside,
         |x, n| chebyshev_w(shifted(x), n)
@@ -165,48 +181,56 @@ kernels! {
     /// `aten::special_hermite_polynomial_h.out(x, n, out)`: the physicists' Hermite polynomial.
     SPECIAL_HERMITE_H_OUT =
         polynomial!("aten::special_hermite_polynomial_h.out", Limited, hermite_h);
-    /// `aten::special_hermite_polynomial_h.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_hermite_polynomial_h.x_scalar_out`: like [`SPECIAL_HERMITE_H_OUT`], with a
+    /// scalar `x`.
     SPECIAL_HERMITE_H_X_SCALAR_OUT = polynomial!(
         "aten::special_hermite_polynomial_h.x_scalar_out" of number, Limited,
         hermite_h
     );
-    /// `aten::special_hermite_polynomial_h.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_hermite_polynomial_h.n_scalar_out`: like [`SPECIAL_HERMITE_H_OUT`], with a
+    /// scalar `n`.
     SPECIAL_HERMITE_H_N_SCALAR_OUT = polynomial!(
         "aten::special_hermite_polynomial_h.n_scalar_out" of order, Limited,
         hermite_h
     );
-    /// `aten::special_hermite_polynomial_he.out(x, n, out)`: the probabilists'.
+    /// `aten::special_hermite_polynomial_he.out(x, n, out)`: the probabilists' Hermite polynomial.
     SPECIAL_HERMITE_HE_OUT =
         polynomial!("aten::special_hermite_polynomial_he.out", Limited, hermite_he);
-    /// `aten::special_hermite_polynomial_he.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_hermite_polynomial_he.x_scalar_out`: like [`SPECIAL_HERMITE_HE_OUT`], with a
+    /// scalar `x`.
     SPECIAL_HERMITE_HE_X_SCALAR_OUT = polynomial!(
         "aten::special_hermite_polynomial_he.x_scalar_out" of number, Limited,
         hermite_he
     );
-    /// `aten::special_hermite_polynomial_he.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_hermite_polynomial_he.n_scalar_out`: like [`SPECIAL_HERMITE_HE_OUT`], with a
+    /// scalar `n`.
     SPECIAL_HERMITE_HE_N_SCALAR_OUT = polynomial!(
         "aten::special_hermite_polynomial_he.n_scalar_out" of order, Limited,
         hermite_he
     );
-    /// `aten::special_laguerre_polynomial_l.out(x, n, out)`
+    /// `aten::special_laguerre_polynomial_l.out(x, n, out)`: the Laguerre polynomial.
     SPECIAL_LAGUERRE_OUT = polynomial!("aten::special_laguerre_polynomial_l.out", All, laguerre);
-    /// `aten::special_laguerre_polynomial_l.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_laguerre_polynomial_l.x_scalar_out`: like [`SPECIAL_LAGUERRE_OUT`], with a
+    /// scalar `x`.
     SPECIAL_LAGUERRE_X_SCALAR_OUT =
         polynomial!("aten::special_laguerre_polynomial_l.x_scalar_out" of number, All, laguerre);
-    /// `aten::special_laguerre_polynomial_l.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_laguerre_polynomial_l.n_scalar_out`: like [`SPECIAL_LAGUERRE_OUT`], with a
+    /// scalar `n`.
     SPECIAL_LAGUERRE_N_SCALAR_OUT =
         polynomial!("aten::special_laguerre_polynomial_l.n_scalar_out" of order, All, laguerre);
-    /// `aten::special_legendre_polynomial_p.out(x, n, out)`
+    /// `aten::special_legendre_polynomial_p.out(x, n, out)`: the Legendre polynomial.
     SPECIAL_LEGENDRE_OUT = polynomial!("aten::special_legendre_polynomial_p.out", All, legendre);
-    /// `aten::special_legendre_polynomial_p.x_scalar_out`: the same with a scalar `x`.
+    /// `aten::special_legendre_polynomial_p.x_scalar_out`: like [`SPECIAL_LEGENDRE_OUT`], with a
+    /// scalar `x`.
     SPECIAL_LEGENDRE_X_SCALAR_OUT =
         polynomial!("aten::special_legendre_polynomial_p.x_scalar_out" of number, All, legendre);
-    /// `aten::special_legendre_polynomial_p.n_scalar_out`: the same with a scalar `n`.
+    /// `aten::special_legendre_polynomial_p.n_scalar_out`: like [`SPECIAL_LEGENDRE_OUT`], with a
+    /// scalar `n`.
     SPECIAL_LEGENDRE_N_SCALAR_OUT =
         polynomial!("aten::special_legendre_polynomial_p.n_scalar_out" of order, All, legendre);
 }
 
-/// Computes argument 2 from arguments 0 and 1, one of which may be a scalar.
+/// Computes argument 2 from arguments 0 and 1; either may be a scalar.
 fn run<C: Real>(
     ctx: &mut Invoke,
     steps: Steps,
@@ -226,8 +250,7 @@ fn run<C: Real>(
     map(ctx, [0, 1], 2, &Two(of))
 }
 
-/// Rejects orders that would run for minutes, because programs from untrusted files may contain
-/// them.
+/// Rejects orders that would run for minutes, since files are untrusted.
 fn check_steps(ctx: &Invoke, steps: Steps) -> Result<(), KernelError> {
     // Orders that do not fit in `i64` become `i64::MIN`, as in PyTorch on x86.
     let counts = |n: f64| n < -(i64::MIN as f64);
@@ -313,8 +336,8 @@ fn shifted<C: Real>(x: C) -> C {
     x + x - C::real(1.0)
 }
 
-/// Evaluates a Chebyshev polynomial: by its values at 1 and -1, by its trigonometric form, or else
-/// by recurrence, starting with `second` for order 1.
+/// Evaluates a Chebyshev polynomial: at 1 and -1 by its known values, for high orders between them
+/// by its trigonometric form, otherwise by recurrence, with `second` as the polynomial of order 1.
 fn chebyshev<C: Real>(
     (x, n): (C, i64),
     [right, left]: [C; 2],

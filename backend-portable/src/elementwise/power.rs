@@ -11,13 +11,13 @@ kernels! {
     /// `aten::pow.Tensor_Tensor_out(self, exponent, out)`: `self` to the power of `exponent`.
     /// Negative powers of integers are truncated to integers.
     POW_TENSOR_TENSOR_OUT = binary!("aten::pow.Tensor_Tensor_out", Common, Power, rounded C::power);
-    /// `aten::pow.Tensor_Scalar_out(self, exponent, out)`: the same with a scalar exponent, which
+    /// `aten::pow.Tensor_Scalar_out(self, exponent, out)`: `self` to the power of a scalar, which
     /// must not be negative for integers.
     POW_TENSOR_SCALAR_OUT =
         Kernel::new("aten::pow.Tensor_Scalar_out", &[Tensor, Scalar, Out], |ctx| {
             prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(to_scalar))
         });
-    /// `aten::pow.Scalar_out(self, exponent, out)`: the same with a scalar base.
+    /// `aten::pow.Scalar_out(self, exponent, out)`: a scalar `self` to the power of `exponent`.
     POW_SCALAR_OUT = Kernel::new("aten::pow.Scalar_out", &[Scalar, Tensor, Out], |ctx| {
         prepare(ctx, &[1], &[0], 2, TypeRule::Common, by_compute!(of_scalar))
     });
@@ -27,7 +27,8 @@ kernels! {
     ATAN2_OUT = binary!("aten::atan2.out", Float, float Real, rounded C::atan2);
     /// `aten::copysign.out(self, other, out)`: the magnitude of `self` with the sign of `other`.
     COPYSIGN_OUT = binary!("aten::copysign.out", Float, float Real, C::copysign);
-    /// `aten::copysign.Scalar_out(self, other, out)`: the same with the sign of a scalar.
+    /// `aten::copysign.Scalar_out(self, other, out)`: the magnitude of `self` with the sign of a
+    /// scalar.
     COPYSIGN_SCALAR_OUT =
         binary!("aten::copysign.Scalar_out" Scalar, Float, float Real, C::copysign);
 }
@@ -36,7 +37,7 @@ kernels! {
 pub(crate) trait Power: Compute {
     fn power(self, exponent: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
-    /// Cheaper function for special exponents: square root, inverse and the like.
+    /// Returns a cheaper function for a special exponent, such as the square root for 0.5.
     fn special_exponent(exponent: Self) -> Option<fn(Self) -> Self>;
     /// Whether powers with this exponent are defined.
     fn is_valid_exponent(exponent: Self) -> bool;

@@ -1,4 +1,4 @@
-//! Rounding to integers. Integers are unchanged.
+//! Rounding to integers. Integer tensors are unchanged.
 
 use super::{Real, TypeRule, by_compute, prepare, unary};
 use crate::map::map;

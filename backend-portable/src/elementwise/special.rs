@@ -7,7 +7,7 @@ use crate::table::kernels;
 use torchlet_core::Param::{Int, Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError};
 
-/// [`unary!`] with a function on `f64`.
+/// A kernel like [`unary!`], for a function on `f64`.
 macro_rules! function {
     ($name:literal, $function:expr) => {
         unary!($name, Float, float Real, |a: C| C::from_f64($function(a.to_f64())))
@@ -24,7 +24,7 @@ kernels! {
     /// `aten::special_ndtri.out(self, out)`: quantiles of the normal distribution.
     SPECIAL_NDTRI_OUT = function!("aten::special_ndtri.out", special::normal_quantile);
     /// `aten::lgamma.out(self, out)`: the logarithm of the absolute value of the gamma function.
-    LGAMMA_OUT = function!("aten::lgamma.out", special::log_gamma);
+    LGAMMA_OUT = function!("aten::lgamma.out", libm::lgamma);
     /// `aten::digamma.out(self, out)`: the derivative of the logarithm of the gamma function.
     DIGAMMA_OUT = function!("aten::digamma.out", special::digamma);
     /// `aten::polygamma.out(n, self, out)`: the `n`-th derivative of `digamma`.
@@ -36,13 +36,15 @@ kernels! {
     });
     /// `aten::special_zeta.out(self, other, out)`: the Hurwitz zeta function.
     SPECIAL_ZETA_OUT = binary!("aten::special_zeta.out", Float, float Real, zeta);
-    /// `aten::special_zeta.self_scalar_out(self, other, out)`: the same with a scalar `self`.
+    /// `aten::special_zeta.self_scalar_out(self, other, out)`: the Hurwitz zeta function of a
+    /// scalar `self`.
     SPECIAL_ZETA_SELF_SCALAR_OUT = Kernel::new(
         "aten::special_zeta.self_scalar_out",
         &[Scalar, Tensor, Out],
         |ctx| prepare(ctx, &[1], &[0], 2, TypeRule::Float, by_compute!(float zeta_of_number)),
     );
-    /// `aten::special_zeta.other_scalar_out(self, other, out)`: the same with a scalar `other`.
+    /// `aten::special_zeta.other_scalar_out(self, other, out)`: the Hurwitz zeta function with a
+    /// scalar `other`.
     SPECIAL_ZETA_OTHER_SCALAR_OUT =
         binary!("aten::special_zeta.other_scalar_out" Scalar, Float, float Real, zeta);
     /// `aten::igamma.out(self, other, out)`: the regularized lower incomplete gamma function.

@@ -1,4 +1,4 @@
-//! Decoding of the non-tensor arguments of calls: scalars, lists and bools.
+//! Decoding of scalar arguments (integers, floats, bools) and integer lists of a call.
 
 use super::builder::{Builder, Refusal};
 use std::borrow::ToOwned;
@@ -7,7 +7,7 @@ use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
 
 impl Builder<'_, '_> {
-    /// A number: integer, float or bool.
+    /// Decodes an integer, float or bool as `f64`.
     pub(super) fn number(&self, id: impl Into<Option<ValueId>>) -> Result<f64, Refusal> {
         let id = given(id)?;
         match self.value(id) {
@@ -19,7 +19,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// A number, or `None` if absent.
+    /// Decodes an integer, float or bool as `f64`; `None` if absent.
     pub(super) fn optional_number(
         &self,
         id: impl Into<Option<ValueId>>,
@@ -31,7 +31,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// An integer, or `None` if absent.
+    /// Decodes an integer; `None` if absent.
     pub(super) fn optional_integer(
         &self,
         id: impl Into<Option<ValueId>>,
@@ -48,12 +48,12 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// An integer.
+    /// Decodes an integer.
     pub(super) fn integer(&self, id: impl Into<Option<ValueId>>) -> Result<i64, Refusal> {
         self.optional_integer(id)?.ok_or_else(|| "a required integer is absent".to_owned())
     }
 
-    /// A bool; absent means false.
+    /// Decodes a bool; false if absent.
     pub(super) fn truth(&self, id: impl Into<Option<ValueId>>) -> Result<bool, Refusal> {
         match self.value(given(id)?) {
             Value::Bool(value) => Ok(*value),
@@ -62,7 +62,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// A list of integers; a single integer is a list of one.
+    /// Decodes a list of integers; a single integer is a list of one.
     pub(super) fn integers(&self, id: impl Into<Option<ValueId>>) -> Result<Vec<i64>, Refusal> {
         let id = given(id)?;
         match self.value(id) {
@@ -75,7 +75,7 @@ impl Builder<'_, '_> {
     }
 }
 
-/// An argument that the call has.
+/// Returns the value ID of an argument; an error if the call lacks it.
 fn given(id: impl Into<Option<ValueId>>) -> Result<ValueId, Refusal> {
     id.into().ok_or_else(|| "an argument is missing".to_owned())
 }

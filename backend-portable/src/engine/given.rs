@@ -1,9 +1,9 @@
-//! Inputs that a region is called with, for which plans are built.
+//! Input shapes and scalars that a plan is built for; the cache key of plans.
 
 use std::vec::Vec;
 use torchlet_graph::graph::{Graph, Value};
 
-/// The properties of an input that plans depend on.
+/// An input, as far as plans depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Given {
     /// A tensor of this shape.
@@ -13,7 +13,7 @@ pub(super) enum Given {
 }
 
 impl Given {
-    /// Inputs as the graph declares them: shapes, or their upper bounds.
+    /// Returns the inputs as the graph declares them: shapes, or the upper bounds of dynamic ones.
     pub(super) fn of(graph: &Graph<'_>) -> Vec<Given> {
         let inputs = graph.inputs.iter().map(|id| match graph.values.get(*id) {
             Some(Value::Tensor(tensor)) => Given::Sizes(tensor.sizes.clone()),
@@ -23,8 +23,8 @@ impl Given {
         inputs.collect()
     }
 
-    /// Whether inputs can differ from the declared ones: dynamic shapes, or integers that are
-    /// unknown ahead of time.
+    /// Whether inputs can differ from the declared ones: dynamic shapes, or integers that are only
+    /// known at run time.
     pub(super) fn varies(graph: &Graph<'_>) -> bool {
         graph.inputs.iter().any(|id| match graph.values.get(*id) {
             Some(Value::Tensor(tensor)) => tensor.dynamic,

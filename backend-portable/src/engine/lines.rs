@@ -10,7 +10,7 @@ use std::vec::Vec;
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     memory: Memory,
-    /// Offset of the first aligned element.
+    /// Offset of the first aligned element in `memory`.
     start: usize,
     len: usize,
 }
@@ -33,7 +33,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Elements per huge page.
+    /// Number of elements per huge page.
     #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     const PAGE: usize = (2 << 20) / size_of::<f32>();
 

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Storage format of floats outside the engine.
+/// Float format of a tensor outside the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Precision {
     Single,
@@ -18,7 +18,7 @@ pub(super) enum Precision {
     BFloat,
 }
 
-/// Values per rounding block.
+/// Number of values that are rounded at a time.
 const BLOCK: usize = 256;
 
 impl Precision {
@@ -58,7 +58,8 @@ impl Precision {
     }
 }
 
-/// Casts data of a program to values; borrowed if it is aligned and the target is little-endian.
+/// Casts data of a program to values: borrowed on little-endian targets if aligned, otherwise
+/// decoded from bytes.
 pub(super) fn typed<const N: usize, T: bytemuck::Pod>(
     data: &[u8],
     read: impl Fn([u8; N]) -> T,

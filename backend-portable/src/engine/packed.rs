@@ -22,7 +22,7 @@ pub(super) struct Key {
     pub(super) form: Form,
 }
 
-/// Operation that weights are packed for.
+/// Operation and layout that weights are packed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Form {
     /// Convolutions of any image size.
@@ -35,29 +35,29 @@ pub(super) enum Form {
     },
     /// 16-bit values, widened to `f32`.
     Widened { len: usize },
-    /// The right operand of a matrix multiplication; 16-bit values stay 16-bit.
+    /// The right operand of a matrix multiplication. 16-bit values keep their type.
     Product { k: usize, n: usize, transposed: bool },
-    /// int8 values, the right operand of a matrix multiplication.
+    /// int8 right operand of a matrix multiplication.
     Codes { k: usize, n: usize },
-    /// int8 values of a part of a convolution. `channels` holds blocks, groups per block, and
-    /// outputs and inputs per group.
+    /// int8 right operand for a part of a convolution. `channels` holds the number of blocks, the
+    /// groups per block, and the output and input channels per group.
     CodesOfPart { channels: [usize; 4], taps: [Taps; 2] },
-    /// A subset of the taps of a convolution of any image size.
+    /// The taps of one phase of a transposed convolution, for any image size.
     Phase { channels: [usize; 2], groups: usize, channels_last: bool, taps: [Taps; 2] },
-    /// int8 values of a depthwise convolution.
+    /// int8 weights of a depthwise convolution.
     Depthwise { taps: usize, channels: usize },
-    /// int8 values of a grouped convolution whose groups are narrow enough to share a vector.
-    /// `group` is the number of channels per group.
+    /// int8 weights of a grouped convolution whose groups are so narrow that several share a
+    /// vector. `group` is the number of channels per group.
     #[cfg(target_arch = "x86_64")]
     Narrow { taps: usize, channels: usize, group: usize },
-    /// Group-quantized int4 values, the right operand of a matrix multiplication.
+    /// Group-quantized int4 right operand of a matrix multiplication.
     Nibbles { k: usize, n: usize, groups: usize },
-    /// The scales of [`Nibbles`](Form::Nibbles), or their upper half.
+    /// The scales of [`Nibbles`](Form::Nibbles); `bfloat16` if `are_upper`.
     Scales { n: usize, groups: usize, are_upper: bool },
 }
 
 impl Form {
-    /// The form for the weights of a convolution.
+    /// Returns the form for the weights of a convolution.
     pub(super) fn of_convolution(p: &ConvParams) -> Self {
         Form::Convolution {
             channels: [p.in_channels, p.out_channels],
@@ -68,7 +68,7 @@ impl Form {
         }
     }
 
-    /// Serializes the form and the machine properties that packing depends on.
+    /// Serializes the form, and the machine properties that the packed layout depends on.
     pub(super) fn numbers(&self, tier: Tier) -> Vec<i64> {
         let (rows, lanes) = tier.tile();
         let machine = [rows, lanes, tier.lanes()];
@@ -103,7 +103,7 @@ impl Form {
     }
 }
 
-/// Constant elements.
+/// Elements of a constant.
 #[derive(Debug, Clone)]
 pub(super) enum Constant<'p> {
     /// Borrowed from the program.
@@ -121,7 +121,7 @@ impl Constant<'_> {
     }
 }
 
-/// The packed weights in use.
+/// Cache of packed weights that are in use.
 #[derive(Debug, Default)]
 pub(super) struct Packs {
     packs: Mutex<HashMap<Key, Weak<Lines>>>,

@@ -93,7 +93,7 @@ fn constant(sizes: Vec<usize>, data: Cow<'_, [u8]>) -> Value<'_> {
     })
 }
 
-/// Packed weights per node of the list.
+/// Number of packed weights per node of the list.
 const TOGETHER: usize = 32;
 
 /// Append-only list that keeps packed weights at stable addresses for as long as it lives.

@@ -1,4 +1,4 @@
-//! Execution plans: sequences of step calls over buffers with assigned memory.
+//! Execution plans: a sequence of steps over buffers with assigned memory.
 
 use super::lines::Lines;
 use super::numbers::Precision;
@@ -15,7 +15,7 @@ use std::vec::Vec;
 use torchlet_core::{Parallel, ScalarType};
 use torchlet_graph::plan::{Arena, Lifetime};
 
-/// Maximum number of buffers that a step reads.
+/// Maximum number of input buffers of a step.
 pub(super) const READS: usize = 4;
 /// Maximum number of elements of a tensor, and of all state that a region keeps between calls (4
 /// GiB of `f32`).
@@ -23,7 +23,7 @@ pub(super) const MOST: usize = 1 << 30;
 
 /// A computation with fixed shapes, strides, weights and algorithm.
 pub(super) trait Step: Send + Sync {
-    /// Optimal workspace size in elements for a number of threads.
+    /// Workspace in elements with which the step is fastest, for a number of threads.
     fn workspace(&self, _tier: Tier, _threads: usize) -> usize {
         0
     }
@@ -41,9 +41,9 @@ pub(super) trait Step: Send + Sync {
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch>;
 }
 
-/// Buffers and context of a step, each buffer in full.
+/// Buffers and context of a step. Buffers are passed whole; steps have offsets into them.
 pub(super) struct Io<'a> {
-    /// Input buffers in the order of the step. A buffer that the step also writes is empty here.
+    /// Input buffers in the order of the step. Empty for a buffer that the step also writes.
     pub(super) inputs: [&'a [f32]; READS],
     /// Output buffer.
     pub(super) out: &'a mut [f32],
@@ -53,25 +53,25 @@ pub(super) struct Io<'a> {
     pub(super) context: Context<'a>,
 }
 
-/// Storage of a buffer.
+/// Kind of storage of a buffer.
 #[derive(Debug, Clone)]
 pub(super) enum Home<'p> {
     /// Input of the region.
     Input(usize),
     /// Output of the region.
     Output(usize),
-    /// A constant; `None` if only its being constant matters.
+    /// A constant; `None` if its contents are not available, as when only support is queried.
     Constant(Option<Constant<'p>>),
-    /// Memory that buffers share by lifetime.
+    /// Temporary memory, which buffers with disjoint lifetimes share.
     Shared,
 }
 
-/// Element type of a buffer.
+/// Element type of a buffer in the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Element {
-    /// `f32` values, whatever their dtype outside.
+    /// `f32`, whatever the float dtype outside the region.
     Float,
-    /// int8 quantized values.
+    /// int8, packed into 32-bit words.
     Code,
 }
 
@@ -101,12 +101,12 @@ pub(super) struct Buffer<'p> {
     pub(super) element: Element,
 }
 
-/// A scheduled step.
+/// A step with the buffers that it reads and writes.
 pub(super) struct Call<'p> {
     pub(super) step: Box<dyn Step + 'p>,
     pub(super) reads: Vec<BufferId>,
     pub(super) writes: BufferId,
-    /// Index of the graph's call that the step belongs to.
+    /// Index of the graph's call that was lowered to the step.
     pub(super) node: usize,
 }
 
@@ -117,7 +117,7 @@ impl Call<'_> {
     }
 }
 
-/// Memory assigned to a buffer at run time.
+/// Memory that a buffer is assigned to.
 #[derive(Debug, Clone, PartialEq)]
 enum Place {
     Input(usize),
@@ -134,21 +134,21 @@ struct Placed<'p> {
     node: usize,
 }
 
-/// End time of a step, with the index of the graph's call that it belongs to.
+/// Index of the graph's call that a step belongs to, and end time of the step.
 pub(super) type Lap = (usize, Instant);
 
-/// An executable region.
+/// An executable plan of a region.
 pub(super) struct Plan<'p> {
     calls: Vec<Placed<'p>>,
     constants: Vec<Constant<'p>>,
     /// Shapes of the outputs.
     outputs: Vec<Vec<usize>>,
-    /// Elements of shared memory and of workspace.
+    /// Size of the temporary memory and of the workspace, in elements.
     needs: [usize; 2],
     tier: Tier,
 }
 
-/// Memory that the plans of a region use in turn.
+/// Memory of a region; only one of its plans uses it at a time.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     shared: Lines,
@@ -169,7 +169,7 @@ impl Memory {
 }
 
 impl<'p> Plan<'p> {
-    /// Assigns memory to the buffers; `None` if out of memory.
+    /// Creates a plan and assigns memory to the buffers; `None` if out of memory.
     pub(super) fn new(
         calls: Vec<Call<'p>>,
         buffers: &[Buffer<'p>],
@@ -299,13 +299,14 @@ impl<'p> Plan<'p> {
     }
 }
 
-/// The readable memory around the output of a step.
+/// Memory that a step can read while it writes its output.
 struct Others<'a, 'o> {
     before: &'a [f32],
     after: &'a [f32],
     /// Offset at which `after` begins.
     after_at: usize,
-    /// The region's outputs before and after the one being written; all of them if none is.
+    /// The region's outputs before and after the one being written; if no output is written, the
+    /// first slice has all of them.
     outputs: [&'a [&'o mut [f32]]; 2],
 }
 

@@ -8,7 +8,7 @@
 use crate::compute::simd::Tier;
 use torchlet_core::Rates;
 
-/// Operations per second and thread.
+/// Arithmetic throughput in operations per second and thread.
 fn operations() -> f64 {
     match Tier::detect().name() {
         "avx512" | "avx512+amx" => 55e9,
@@ -18,7 +18,7 @@ fn operations() -> f64 {
     }
 }
 
-/// Bytes per second and thread.
+/// Memory bandwidth in bytes per second and thread.
 const BYTES: f64 = 8e9;
 /// Number of threads that saturate the memory bandwidth.
 const MOST_THREADS: usize = 6;

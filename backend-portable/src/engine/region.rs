@@ -1,4 +1,5 @@
-//! A delegated region: caches plans by input shapes and builds new plans on demand.
+//! A region of the graph that the CPU engine runs. Plans are built on demand and cached by input
+//! shapes.
 
 use super::builder::{Builder, Refusal};
 use super::given::Given;
@@ -25,12 +26,12 @@ use torchlet_core::{
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::passes::epilogue;
 
-/// Number of cached plans, least recently used first out.
+/// Maximum number of cached plans; the least recently used one is evicted first.
 const PLANS: usize = 4;
 
-/// A region, with the memory that its plans use in turn.
+/// A delegated region: its cached plans, and the memory that they share.
 pub(super) struct Region<'m> {
-    /// Cached plans; the last was used most recently.
+    /// Cached plans by inputs, the most recently used last.
     plans: Vec<(Vec<Given>, Plan<'m>)>,
     memory: Memory,
     /// Inputs as the graph declares them.
@@ -40,11 +41,11 @@ pub(super) struct Region<'m> {
     outputs: usize,
     /// Operator name and call number of each call of the graph, for tracing.
     names: Vec<(String, u32)>,
-    /// Present if inputs are dynamic.
+    /// Present if input shapes or integers are dynamic.
     varying: Option<Varying<'m>>,
 }
 
-/// Sources from which plans for new input shapes are built.
+/// Everything that is needed to build plans for further input shapes.
 struct Varying<'m> {
     graph: Graph<'m>,
     packs: &'m Packs,
@@ -54,8 +55,8 @@ struct Varying<'m> {
 }
 
 impl<'m> Region<'m> {
-    /// Creates the region of a graph. If its inputs are dynamic, weights are packed now and plans
-    /// are built when it is called.
+    /// Creates the region of a graph. With dynamic inputs, only weights are packed now, and plans
+    /// are built at run time.
     ///
     /// # Errors
     /// If a call is not supported or memory is insufficient.
@@ -89,7 +90,7 @@ impl<'m> Region<'m> {
         Ok(region)
     }
 
-    /// Returns the plan for the given inputs, and memory for it.
+    /// Returns the plan for the given inputs, and the memory to run it in.
     fn plan(&mut self, given: Vec<Given>) -> Result<(&Plan<'m>, &mut Memory), DelegateError> {
         let known = self.plans.iter().rposition(|(other, _)| *other == given);
         match (known, &self.varying) {
@@ -124,7 +125,7 @@ impl<'m> Region<'m> {
         self.types[0].get(arg).copied().unwrap_or(ScalarType::Float)
     }
 
-    /// The properties of an input that plans depend on.
+    /// Returns the shape or value of an input, after checking its dtype.
     fn given(&self, invoke: &Invoke<'_, '_>, arg: usize) -> Result<Given, DelegateError> {
         Ok(match self.inputs.get(arg) {
             Some(Given::Number(_)) => Given::Number(invoke.int(arg)?),
@@ -273,15 +274,15 @@ impl Region<'_> {
     }
 }
 
-/// Destination of an output.
+/// Memory that an output is computed in, and the caller's tensor that receives it.
 enum Taken<'a> {
-    /// Computed directly in the caller's memory.
+    /// The caller's memory.
     AsItIs(&'a mut [f32]),
-    /// Computed in a temporary, since the caller's memory order differs.
+    /// A temporary, since the caller's memory order differs from dim order.
     Ordered(TensorInfo, &'a mut [f32], Vec<f32>),
-    /// Computed as words in a temporary.
+    /// A temporary of words, for int8.
     Codes(TensorInfo, &'a mut [i8], Vec<f32>),
-    /// Computed in `f32` in a temporary.
+    /// A temporary of `f32` values, for a 16-bit dtype.
     Halves(TensorInfo, &'a mut [f16], Vec<f32>),
     BFloats(TensorInfo, &'a mut [bf16], Vec<f32>),
 }
@@ -309,7 +310,7 @@ impl Taken<'_> {
     }
 }
 
-/// Packs int8 values into words; the last word is zero-padded.
+/// Packs int8 values into 32-bit words; the last word is padded with zeros.
 fn in_words(codes: &[i8]) -> Vec<f32> {
     let mut words = vec![0.0; Element::Code.words(codes.len())];
     let places: &mut [i8] = bytemuck::cast_slice_mut(&mut words);
@@ -317,13 +318,13 @@ fn in_words(codes: &[i8]) -> Vec<f32> {
     words
 }
 
-/// Like [`ordered`], for a 16-bit tensor, widened to `f32`.
+/// Like [`ordered`], for a 16-bit tensor; the values are widened to `f32`.
 fn widened<'a, T: Stored + Pod>(info: &TensorInfo, data: &[T]) -> Option<Cow<'a, [f32]>> {
     let data = ordered(info, data)?;
     Some(Cow::Owned(numbers::widened(&data)))
 }
 
-/// Rounds `f32` values in dim order into a 16-bit tensor.
+/// Rounds `f32` values, which are in dim order, into a 16-bit tensor.
 fn narrowed<T: Stored + Pod>(info: &TensorInfo, words: &[f32], out: &mut [T]) -> Option<()> {
     if info.is_contiguous() {
         T::narrow(words, out.get_mut(..words.len())?);
@@ -339,7 +340,7 @@ fn has_sizes(info: &TensorInfo, sizes: &[usize]) -> bool {
         && sizes.iter().enumerate().all(|(dim, size)| info.size(dim) == *size)
 }
 
-/// A tensor's elements in dim order.
+/// Returns the elements of a tensor in dim order; borrowed if they already have it.
 fn ordered<'a, T: Pod>(info: &TensorInfo, data: &'a [T]) -> Option<Cow<'a, [T]>> {
     if info.is_contiguous() {
         return Some(Cow::Borrowed(data));

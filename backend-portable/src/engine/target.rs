@@ -1,4 +1,5 @@
-//! Capabilities of the engine, for the compiler. Queries build the steps without data.
+//! Capabilities of the engine, for the compiler. A query lowers calls to steps without their
+//! constant data.
 
 use super::BACKEND_NAME;
 use super::builder::Builder;

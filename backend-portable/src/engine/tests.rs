@@ -59,9 +59,9 @@ fn tensor(sizes: &[usize], data: Option<Vec<f32>>) -> Value<'static> {
 struct Maker {
     graph: Graph<'static>,
     random: Random,
-    /// The tensors so far.
+    /// All tensors of the graph so far.
     tensors: Vec<ValueId>,
-    /// The most recently permuted tensor.
+    /// The tensor that was permuted most recently.
     turned: Option<ValueId>,
 }
 
@@ -254,7 +254,7 @@ fn fused<'p>(graph: &Graph<'p>) -> Graph<'p> {
     graph
 }
 
-/// Runs a graph as one plan and returns its outputs.
+/// Runs a graph as one plan, twice, and returns its outputs.
 fn outputs(graph: &Graph<'_>, inputs: &[&[f32]], parallel: &dyn Parallel) -> Vec<Vec<f32>> {
     let graph = &fused(graph);
     let machine = Context { tier: Tier::detect(), parallel };
@@ -264,7 +264,7 @@ fn outputs(graph: &Graph<'_>, inputs: &[&[f32]], parallel: &dyn Parallel) -> Vec
     memory.fit(&plan).unwrap();
     let mut results: Vec<Vec<f32>> =
         graph.outputs.iter().map(|id| vec![f32::NAN; sizes(graph, *id).iter().product()]).collect();
-    // Twice, to check that no state is left from the first run.
+    // Runs it twice, to check that no state is left from the first run.
     for _ in 0..2 {
         let mut write: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
         plan.run(&mut memory, inputs, &mut write, parallel, None).unwrap();
@@ -307,7 +307,7 @@ fn plans_compute_what_their_calls_do() {
         for _ in 0..12 {
             let _ = maker.step();
         }
-        // A random subset of the results, and the last one.
+        // The outputs are a random subset of the results, and the last one.
         let made = maker.tensors.split_off(2);
         let Some(last) = made.last() else { continue };
         let mut outputs_of: Vec<ValueId> =
@@ -491,8 +491,8 @@ fn packed_weights_that_do_not_fit_are_refused() {
     assert!(Builder::ask(&graph, &graph.nodes[..1], machine)[0].is_err(), "{weights}");
 }
 
-/// Short broadcast rows are gathered, more than fit at a time; long ones are not. The result may
-/// also overwrite an operand.
+/// Short broadcast rows are gathered, in several blocks; long ones are not. The result may also
+/// overwrite an operand.
 #[test]
 fn rows_of_any_length_broadcast() {
     for columns in [1, 2, 7, 63, 64, 300] {
@@ -547,7 +547,8 @@ fn sums_of_nothing_are_zeros() {
     assert!(both[..8] == sum && both[8..].iter().all(|x| x.is_nan()), "{both:?}");
 }
 
-/// A graph over `rows` rows, fixed or at most that many. The number of rows is the second input.
+/// A graph over `rows` rows, a fixed number or an upper bound. The number of rows is the second
+/// input.
 fn over_rows(rows: usize, varies: bool) -> (Graph<'static>, Vec<f32>) {
     let mut maker = Maker::new(13, &[&[rows, 8]]);
     let input = maker.graph.inputs[0];

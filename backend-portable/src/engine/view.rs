@@ -1,4 +1,5 @@
-//! Strided views of buffers: operators that only rearrange a tensor cost nothing.
+//! Strided views of buffers: operators that only rearrange a tensor become new strides, without a
+//! copy.
 
 use std::vec::Vec;
 
@@ -38,7 +39,7 @@ pub(super) fn dense_strides(sizes: &[usize], order: &[usize]) -> Vec<usize> {
 }
 
 impl View {
-    /// A whole buffer in dim order.
+    /// Creates a row-major view of a whole buffer.
     pub(super) fn whole(buffer: BufferId, sizes: &[usize]) -> Self {
         let order: Vec<usize> = (0..sizes.len()).collect();
         View { buffer, offset: 0, sizes: sizes.to_vec(), strides: dense_strides(sizes, &order) }
@@ -60,7 +61,7 @@ impl View {
         dims.filter(|((size, _), _)| **size > 1).all(|((_, mine), other)| mine == other)
     }
 
-    /// Whether the elements are contiguous in dim order.
+    /// Whether the elements are contiguous and row-major.
     pub(super) fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         self.dims().rev().all(|(size, stride)| {
@@ -70,7 +71,8 @@ impl View {
         })
     }
 
-    /// The dims from outermost to innermost; dims of one element stay next to their neighbours.
+    /// Returns the dims from outermost to innermost in memory; dims of size one stay next to their
+    /// neighbours.
     pub(super) fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.sizes.len()).collect();
         let key = |dim: &usize| {
@@ -102,7 +104,7 @@ impl View {
         Some(View { sizes: pick(&self.sizes), strides: pick(&self.strides), ..self.clone() })
     }
 
-    /// Every `step`th of the elements `start..end` of a dim; `None` if out of range.
+    /// Selects every `step`th of the indices `start..end` of a dim; `None` if out of range.
     pub(super) fn sliced(&self, dim: usize, start: usize, end: usize, step: usize) -> Option<Self> {
         let mut view = self.clone();
         let (size, stride) = (view.sizes.get_mut(dim)?, view.strides.get_mut(dim)?);

@@ -2,8 +2,9 @@
 //!
 //! The algorithm is that of LAPACK's `geev`: balancing, reduction to Hessenberg form by Givens
 //! rotations, and to real Schur form by Francis double-shift QR steps. Back substitution gives the
-//! eigenvectors. They are normalised to length 1 with a real largest element. Real eigenvalues come
-//! from real arithmetic, complex ones in conjugate pairs.
+//! eigenvectors. They are scaled to length 1, and complex ones are rotated so that their largest
+//! element is real. Real eigenvalues are computed in real arithmetic; complex ones are conjugate
+//! pairs.
 
 use super::{Matrix, Shape, f64_bytes, read, resize, start, steps};
 use crate::elementwise::complex::{Complex, part};
@@ -14,22 +15,23 @@ use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorMut};
 
 kernels! { EIGEN:
-    /// `aten::linalg_eig.out(self, eigenvalues, eigenvectors)`: for real matrices; the eigenvectors
-    /// are columns.
+    /// `aten::linalg_eig.out(self, eigenvalues, eigenvectors)`: eigenvalues and eigenvectors of
+    /// real matrices; the eigenvectors are columns.
     LINALG_EIG_OUT = Kernel::new("aten::linalg_eig.out", &[Tensor, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         let of = complex_type(ctx, 2)?;
         resize(ctx, 2, &[shape.rows, shape.cols], of)?;
         prepare(ctx, &shape, |ctx| eig(ctx, true))
     });
-    /// `aten::linalg_eigvals.out(self, out)`: eigenvalues only.
+    /// `aten::linalg_eigvals.out(self, out)`: eigenvalues of real matrices.
     LINALG_EIGVALS_OUT = Kernel::new("aten::linalg_eigvals.out", &[Tensor, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         prepare(ctx, &shape, |ctx| eig(ctx, false))
     });
 }
 
-/// The complex type of an output; its parts must have the type of the matrices.
+/// Returns the complex dtype of an output, after checking that its parts have the dtype of the
+/// matrices.
 fn complex_type(ctx: &Prepare, out: usize) -> Result<torchlet_core::ScalarType, KernelError> {
     let (of, found) = (ctx.info(0)?.scalar_type, ctx.info(out)?.scalar_type);
     if part(found) == Some(of) { Ok(found) } else { Err(unsupported(out, found)) }
@@ -197,15 +199,15 @@ impl<const N: usize> Reflection<N> {
     }
 }
 
-/// Reduces a matrix to Hessenberg form, and accumulates the transformation from the new to the old
-/// coordinates in `basis`.
+/// Reduces a matrix to Hessenberg form. Multiplies the rotations into `basis`, which then maps the
+/// new coordinates to the original ones.
 fn to_hessenberg(matrix: &mut Matrix, basis: &mut Matrix) {
     let n = matrix.cols;
     for k in 0..n.saturating_sub(2) {
         if matrix.is_cancelled() {
             break;
         }
-        // Rotates each lower row into the subdiagonal row.
+        // Each rotation zeroes an element below the subdiagonal.
         for row in k + 2..n {
             if matrix.at(row, k) == 0.0 {
                 continue;
@@ -221,7 +223,8 @@ fn to_hessenberg(matrix: &mut Matrix, basis: &mut Matrix) {
     }
 }
 
-/// Givens rotation of two rows, from column `from` on, that maps the vector `by` to the first axis.
+/// Applies the Givens rotation that maps the vector `by` to the first axis to two rows, from column
+/// `from` on.
 fn rotate_rows(matrix: &mut Matrix, [a, b]: [usize; 2], from: usize, [cosine, sine]: [f64; 2]) {
     for col in from..matrix.cols {
         let (upper, lower) = (matrix.at(a, col), matrix.at(b, col));
@@ -230,7 +233,7 @@ fn rotate_rows(matrix: &mut Matrix, [a, b]: [usize; 2], from: usize, [cosine, si
     }
 }
 
-/// Givens rotation of two columns, in rows before `end`, as in [`rotate_rows`].
+/// Applies that rotation (see [`rotate_rows`]) to two columns, in rows before `end`.
 fn rotate_columns(matrix: &mut Matrix, [a, b]: [usize; 2], end: usize, [cosine, sine]: [f64; 2]) {
     for row in 0..end {
         let (left, right) = (matrix.at(row, a), matrix.at(row, b));
@@ -268,8 +271,8 @@ fn to_schur(matrix: &mut Matrix, basis: &mut Matrix, values: &mut [Complex<f64>]
     Some(())
 }
 
-/// First row of the unreduced block that ends with row `last`. The subdiagonal element before it is
-/// negligible and is set to zero.
+/// Returns the first row of the unreduced block that ends with row `last`. The subdiagonal element
+/// before that row is negligible and is set to zero.
 fn block(matrix: &mut Matrix, last: usize) -> usize {
     for row in (1..=last).rev() {
         let beside = matrix.at(row - 1, row - 1).abs() + matrix.at(row, row).abs();
@@ -322,7 +325,7 @@ fn step(matrix: &mut Matrix, basis: &mut Matrix, [first, last]: [usize; 2], coun
     matrix.set(last, last - 2, 0.0);
 }
 
-/// The eigenvalues of a 2×2 block, which is made triangular if they are real.
+/// Computes the eigenvalues of a 2×2 block. If they are real, makes the block triangular.
 fn split(matrix: &mut Matrix, basis: &mut Matrix, first: usize) -> [Complex<f64>; 2] {
     let last = first + 1;
     let (a, b) = (matrix.at(first, first), matrix.at(first, last));
@@ -372,8 +375,8 @@ fn product(matrix: &Matrix, row: usize, from: usize, vector: &[Complex<f64>]) ->
     })
 }
 
-/// The eigenvector of eigenvalue `k` of a matrix in real Schur form; for a conjugate pair, that of
-/// the first.
+/// Computes the eigenvector of eigenvalue `k` of a matrix in real Schur form. For a conjugate pair,
+/// `k` is the first of both.
 fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f64>]) {
     let size = matrix.data.iter().fold(0.0, |size: f64, value| size.max(value.abs()));
     let least = (size * f64::EPSILON).max(f64::MIN_POSITIVE);
@@ -429,8 +432,8 @@ fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f
     }
 }
 
-/// Undoes the balancing of an eigenvector, and normalises it: length 1 and, if it is complex, a
-/// real largest element.
+/// Undoes the balancing of an eigenvector, scales it to length 1 and, if it is complex, rotates it
+/// so that its largest element is real.
 fn normalize(vector: &mut [Complex<f64>], scales: &[f64], is_real: bool) {
     for (element, scale) in vector.iter_mut().zip(scales) {
         *element = element.map(|part| part * scale);

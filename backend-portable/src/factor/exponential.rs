@@ -8,7 +8,7 @@ use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Parallel, Plan};
 
 kernels! { EXPONENTIAL:
-    /// `aten::linalg_matrix_exp.out(self, out)`
+    /// `aten::linalg_matrix_exp.out(self, out)`: the exponential of each matrix.
     MATRIX_EXP = Kernel::new("aten::linalg_matrix_exp.out", &[Tensor, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         let of = ctx.info(0)?.scalar_type;
@@ -17,10 +17,10 @@ kernels! { EXPONENTIAL:
     });
 }
 
-/// Terms of the Taylor series for full precision, if the norm is at most 1/2.
+/// Number of terms of the Taylor series that give full precision if the norm is at most 1/2.
 const TERMS: u8 = 18;
 
-/// Scaling and squaring.
+/// Computes the exponential by scaling and squaring.
 fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let shape = Shape::square(ctx, 0)?;
@@ -73,7 +73,7 @@ fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
         for _ in 0..halvings {
             multiply(parallel, sum, sum, product, n);
             sum.copy_from_slice(product);
-            // The result no longer changes.
+            // Further terms would not change the result.
             if sum.iter().all(|value| *value == 0.0) || sum.iter().any(|value| value.is_nan()) {
                 break;
             }

@@ -1,5 +1,5 @@
-//! Operators on given factors: solutions, inverses, products of Householder reflections, and
-//! separation of factors.
+//! Operators on matrices that are given as factors: solving, inverses, products of Householder
+//! reflections, and unpacking of factors.
 
 use super::lu::{factor, solve_factored};
 use super::{
@@ -33,7 +33,8 @@ kernels! { KNOWN:
         Ok(Plan::new(cholesky_inverse).with_scratch(f64_bytes(&[[2, shape.numel]])?))
     });
     /// `aten::triangular_solve.X(self, A, upper, transpose, unitriangular, X, M)`: solves
-    /// `A * X = self`, or the transposed equation, with one triangle of `A`. `M` is a copy of `A`.
+    /// `A * X = self`, or `transposed A * X = self`, with the upper or lower triangle of `A`. `M`
+    /// is a copy of `A`.
     TRIANGULAR_SOLVE_X = Kernel::new(
         "aten::triangular_solve.X",
         &[Tensor, Tensor, Bool, Bool, Bool, Out, Out],
@@ -45,8 +46,9 @@ kernels! { KNOWN:
             plan_of_two(ctx, triangular_solve)
         },
     );
-    /// `aten::linalg_lu_solve.out(LU, pivots, B, left, adjoint, out)`: solves `A * X = B` or
-    /// `X * A = B`, or the transposed equation, given the LU factors of `A`.
+    /// `aten::linalg_lu_solve.out(LU, pivots, B, left, adjoint, out)`: solves `A * X = B`, or
+    /// `X * A = B` if `left` is false, given the LU factors of `A`. With `adjoint`, `A` is
+    /// transposed.
     LINALG_LU_SOLVE_OUT = Kernel::new(
         "aten::linalg_lu_solve.out",
         &[Tensor, Tensor, Tensor, Bool, Bool, Out],
@@ -58,8 +60,8 @@ kernels! { KNOWN:
             Ok(Plan::new(lu_solve).with_scratch(bytes))
         },
     );
-    /// `aten::lu_unpack.out(LU_data, LU_pivots, unpack_data, unpack_pivots, P, L, U)`: both
-    /// factors, and the permutation matrix.
+    /// `aten::lu_unpack.out(LU_data, LU_pivots, unpack_data, unpack_pivots, P, L, U)`: unpacks an
+    /// LU factorisation into the permutation matrix and both triangular factors.
     LU_UNPACK_OUT = Kernel::new(
         "aten::lu_unpack.out",
         &[Tensor, Tensor, Bool, Bool, Out, Out, Out],
@@ -105,8 +107,9 @@ kernels! { KNOWN:
         },
     );
     /// `aten::ormqr.out(self, input2, input3, left, transpose, out)`: multiplies `input3` with the
-    /// product of all Householder reflections, given by vectors `self` and scales `input2`, or with
-    /// its transpose, on the left or on the right. The batch sizes must be equal.
+    /// product of Householder reflections, or with its transpose, on the left or on the right.
+    /// `self` has the vectors of the reflections, `input2` their scales. The batch sizes must be
+    /// equal.
     ORMQR_OUT = Kernel::new(
         "aten::ormqr.out",
         &[Tensor, Tensor, Tensor, Bool, Bool, Out],
@@ -142,8 +145,8 @@ fn prepare_solution(
     outs.iter().try_for_each(|out| resize_to(ctx, *out, &sizes, b.scalar_type))
 }
 
-/// Checks that argument 2 has as many rows (or columns, as argument 3 selects the side) as argument
-/// 0 has rows, and resizes output 5 to its shape with the common broadcast batch.
+/// Checks that argument 2 matches the square matrices in argument 0: argument 3 selects whether its
+/// rows or its columns must. Resizes output 5 to its shape with the broadcast batch.
 fn prepare_sided(
     ctx: &mut Prepare,
     shape: &Shape,
@@ -160,7 +163,7 @@ fn prepare_sided(
     Ok(other)
 }
 
-/// A plan with scratch memory for a matrix of arguments 0 and 1 each.
+/// Creates a plan with scratch memory for a matrix of argument 0 and one of argument 1.
 fn plan_of_two(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelError> {
     let (a, b) = (Shape::of(&ctx.info(0)?, 0)?, Shape::of(&ctx.info(1)?, 1)?);
     Ok(Plan::new(invoke).with_scratch(f64_bytes(&[[1, a.numel], [1, b.numel]])?))
@@ -180,7 +183,7 @@ pub(super) fn check_pivots(args: &Arguments, shape: &Shape, arg: usize) -> Resul
     Ok(())
 }
 
-/// Resizes `P`, `L` and `U`; unwanted outputs become empty.
+/// Resizes `P`, `L` and `U`; outputs that are not requested become empty.
 fn prepare_parts(
     ctx: &mut Prepare,
     shape: &Shape,
@@ -210,7 +213,7 @@ fn plan_of_parts(
     Ok(Plan::new(invoke).with_scratch(f64_bytes(&all)?))
 }
 
-/// Sizes of the permutation matrix and of the larger factor; 0 if unwanted.
+/// Sizes of the permutation matrix and of the larger factor; 0 if not requested.
 fn parts(shape: &Shape, [rows, factors]: [bool; 2]) -> [[usize; 2]; 2] {
     let least = shape.rows.min(shape.cols);
     let sides = [[shape.rows, shape.rows], [least, shape.rows.max(shape.cols)]];
@@ -230,14 +233,14 @@ fn reflections(args: &Arguments, shape: &Shape) -> Result<usize, KernelError> {
     Ok(count)
 }
 
-/// Reads vector `index`.
+/// Reads vector `index` of a batch.
 fn read_vector(tensor: &TensorRef, index: usize, out: &mut [f64]) {
     let info: &TensorInfo = tensor.info();
     let batch = info.sizes.get(..info.rank().saturating_sub(1)).unwrap_or_default();
     read_vector_in(tensor, batch, index, out);
 }
 
-/// Like [`read_vector`], for index `index` of a batch that the tensor is broadcast to.
+/// Like [`read_vector`], for an index into a batch shape that the tensor is broadcast to.
 fn read_vector_in(tensor: &TensorRef, batch: &[i32], index: usize, out: &mut [f64]) {
     let info: &TensorInfo = tensor.info();
     let step = info.strides().last().map_or(1, |&stride| stride as isize);
@@ -254,7 +257,8 @@ struct Triangle {
 }
 
 impl Triangle {
-    /// Solves with this triangle; `right` becomes the solution.
+    /// Solves a system with this triangle: `right` is the right-hand side, and becomes the
+    /// solution.
     fn solve(self, matrix: &Matrix, right: &mut Matrix) {
         let n = matrix.cols;
         let at = |i: usize, j: usize| {
@@ -276,7 +280,7 @@ impl Triangle {
     }
 }
 
-/// Solves with the matrix whose Cholesky factor is `matrix`.
+/// Solves a system with the matrix whose Cholesky factor is `matrix`.
 fn solve_cholesky(matrix: &Matrix, upper: bool, right: &mut Matrix) {
     Triangle { upper, transposed: upper, unit: false }.solve(matrix, right);
     Triangle { upper, transposed: !upper, unit: false }.solve(matrix, right);
@@ -379,7 +383,7 @@ fn lu_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let count = Shape::of(out.info(), 5)?.non_empty();
     let n = shape.rows;
     let matrix = Matrix { cols: n, data, parallel };
-    // A right-hand multiplication is the transposed equation.
+    // `X * A = B` is solved as the transposed equation.
     let columns = if left { right.cols } else { right.rows };
     let mut solution = Matrix { cols: columns, data: solution, parallel };
     for index in 0..count {
@@ -431,7 +435,7 @@ fn lu(ctx: &mut Invoke) -> Result<(), KernelError> {
 /// Function that factors a matrix, given its batch index, and stores its pivots.
 type Factors<'f> = &'f dyn Fn(usize, &mut Matrix, &mut [f64]) -> Result<(), KernelError>;
 
-/// Writes the permutation and both factors of each matrix, as far as they are wanted.
+/// Writes the permutation and both factors of each matrix, if requested.
 fn each_parts(
     ctx: &mut Invoke,
     first: usize,
@@ -585,7 +589,7 @@ fn ormqr(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (made, lengths) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
     let (on_left, transposed) = (ctx.bool(3)?, ctx.bool(4)?);
     let mut out = ctx.out(5)?;
-    // Multiplication from the right is computed as the transposed one from the left: columns are
+    // A multiplication from the right is computed as the transposed one from the left: columns are
     // reflected in both cases.
     let cols = if on_left { right.cols } else { right.rows };
     let matrix = Matrix { cols: shape.cols, data, parallel };

@@ -86,7 +86,7 @@ fn choose_pivot(matrix: &Matrix, k: usize) -> Option<Pivot> {
     if own >= PIVOT_THRESHOLD * size {
         return Some(Pivot { with: k, rows: 1 });
     }
-    // Largest off-diagonal magnitude of the candidate row.
+    // Largest off-diagonal magnitude in the row of the candidate pivot.
     let (_, left) = argmax_abs(k, below, |col| matrix.at(below, col));
     let (_, under) = argmax_abs(below + 1, n, |row| matrix.at(row, below));
     let beside = left.max(under);
@@ -159,7 +159,7 @@ fn note(pivots: &mut [f64], at: usize, pivot: f64) {
     }
 }
 
-/// Eliminates with a 1×1 pivot.
+/// Eliminates a column with a 1×1 pivot.
 fn eliminate(matrix: &mut Matrix, k: usize) {
     let (n, inverse) = (matrix.cols, 1.0 / matrix.at(k, k));
     for col in k + 1..n {
@@ -173,7 +173,7 @@ fn eliminate(matrix: &mut Matrix, k: usize) {
     }
 }
 
-/// Eliminates with a 2×2 pivot.
+/// Eliminates two columns with a 2×2 pivot.
 fn eliminate_2x2(matrix: &mut Matrix, k: usize) {
     let n = matrix.cols;
     let beside = matrix.at(k + 1, k);
@@ -222,7 +222,7 @@ fn factor_all(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Subtracts `factor(row)` times row `of` of the solution from the rows from `first` on.
+/// Subtracts `factor(row) * solution[of]` from each row of the solution, from row `first` on.
 fn subtract_row(solution: &mut Matrix, of: usize, first: usize, factor: impl Fn(usize) -> f64) {
     for row in first..solution.rows() {
         let factor = factor(row);
@@ -232,7 +232,7 @@ fn subtract_row(solution: &mut Matrix, of: usize, first: usize, factor: impl Fn(
     }
 }
 
-/// Subtracts the rows of the solution from `first` on, each times `factor(row)`, from row `of`.
+/// Subtracts `factor(row) * solution[row]`, summed over the rows from `first` on, from row `of`.
 fn subtract_rows_from(
     solution: &mut Matrix,
     of: usize,

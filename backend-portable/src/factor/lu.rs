@@ -19,7 +19,7 @@ kernels! { LU:
         plan(ctx, det)
     });
     /// `aten::_linalg_slogdet.sign(A, sign, logabsdet, LU, pivots)`: signs and logarithms of the
-    /// magnitudes of determinants, and the factors as above.
+    /// magnitudes of determinants, and the factors of the transposed matrices, as in PyTorch.
     SLOGDET = Kernel::new("aten::_linalg_slogdet.sign", &[Tensor, Out, Out, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         prepare_factors(ctx, &shape, 3)?;
@@ -43,7 +43,8 @@ kernels! { LU:
             plan(ctx, |ctx| factor_all(ctx, 3, false, None, &mut |_, _, _| {}, Some((5, 2))))
         },
     );
-    /// `aten::linalg_inv_ex.inverse(A, check_errors, inverse, info)`
+    /// `aten::linalg_inv_ex.inverse(A, check_errors, inverse, info)`: the inverse of each matrix.
+    /// `info` is the number of the first zero pivot (1-based), or 0.
     INV_EX = Kernel::new("aten::linalg_inv_ex.inverse", &[Tensor, Bool, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         let of = ctx.info(0)?.scalar_type;
@@ -105,7 +106,7 @@ fn plan(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelEr
     Ok(Plan::new(invoke).with_scratch(bytes))
 }
 
-/// Factors a matrix in place; the ones of the lower factor's diagonal are implicit. `pivots`
+/// Factors a matrix in place into L and U; the diagonal of L, all ones, is implicit. `pivots`
 /// receives the row that each row was exchanged with (1-based). Returns the number of the first
 /// zero pivot (1-based), or 0.
 pub(super) fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
@@ -170,11 +171,12 @@ pub(super) fn solve_factored(factors: &Matrix, pivots: &[f64], right: &mut Matri
     }
 }
 
-/// Callback for each matrix, with its batch index, factors and pivots.
+/// Callback for each matrix: its batch index, factors and pivots.
 type Each<'e> = &'e mut dyn FnMut(usize, &Matrix, &[f64]);
 
-/// Factors all matrices, and writes factors (output `out`) and pivots (output `out + 1`). `info` is
-/// the output for the numbers of zero pivots, and the argument that makes them errors.
+/// Factors all matrices, and writes factors (output `out`) and pivots (output `out + 1`). `info`,
+/// if present, holds the output for the numbers of zero pivots, and the argument that turns a zero
+/// pivot into an error.
 fn factor_all(
     ctx: &mut Invoke,
     out: usize,

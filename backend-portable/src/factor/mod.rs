@@ -88,7 +88,7 @@ fn with_batch(info: &TensorInfo, last: &[usize]) -> Result<Sizes, KernelError> {
     append_sizes(batch_of(info), last)
 }
 
-/// Batch sizes, followed by `last`.
+/// Appends `last` to batch sizes.
 fn append_sizes(batch: &[i32], last: &[usize]) -> Result<Sizes, KernelError> {
     let large = KernelError::argument(0, "shape is too large");
     let mut sizes = Sizes::new();
@@ -136,7 +136,8 @@ fn broadcast_sizes(
     batch.map(|batch| append_sizes(&batch, &[rows, cols])).transpose()
 }
 
-/// Bytes of scratch memory for `f64` values; their number is the sum of the products of `parts`.
+/// Bytes of scratch memory for several arrays of `f64` values. Each is given as two factors of its
+/// length.
 fn f64_bytes(parts: &[[usize; 2]]) -> Result<usize, KernelError> {
     let count = parts.iter().try_fold(0usize, |count, [rows, cols]| {
         rows.checked_mul(*cols).and_then(|part| count.checked_add(part))
@@ -144,14 +145,14 @@ fn f64_bytes(parts: &[[usize; 2]]) -> Result<usize, KernelError> {
     scratch::bytes_for(count.unwrap_or(usize::MAX), size_of::<f64>())
 }
 
-/// Offset of the first element of matrix, vector or scalar `index`; the last `inner` dimensions are
-/// not batch dimensions.
+/// Offset of the first element of item `index` of a batch: a matrix, vector or scalar, whose rank
+/// is `inner`.
 fn start(info: &TensorInfo, index: usize, inner: usize) -> isize {
     let batch = info.sizes.get(..info.rank().saturating_sub(inner)).unwrap_or_default();
     start_in(info, batch, index, inner)
 }
 
-/// Like [`start`], for index `index` of a batch that the tensor is broadcast to.
+/// Like [`start`], for an index into a batch shape that the tensor is broadcast to.
 fn start_in(info: &TensorInfo, batch: &[i32], index: usize, inner: usize) -> isize {
     let (strides, own) = (info.strides(), info.rank().saturating_sub(inner));
     let (mut rest, mut at) = (index, 0);
@@ -178,7 +179,7 @@ fn read(tensor: &TensorRef, index: usize, cols: usize, out: &mut [f64]) {
     read_in(tensor, batch_of(tensor.info()), index, cols, out);
 }
 
-/// Like [`read`], for index `index` of a batch that the tensor is broadcast to.
+/// Like [`read`], for an index into a batch shape that the tensor is broadcast to.
 fn read_in(tensor: &TensorRef, batch: &[i32], index: usize, cols: usize, out: &mut [f64]) {
     let (first, (row, col)) = (start_in(tensor.info(), batch, index, 2), steps(tensor.info()));
     for (i, values) in out.chunks_exact_mut(cols.max(1)).enumerate() {
@@ -257,7 +258,7 @@ impl Matrix<'_> {
         }
     }
 
-    /// Whether the run was cancelled, so that results no longer matter. Factorisations check in
+    /// Whether the run was cancelled, so that the results are not needed. Factorisations check in
     /// their outermost loops.
     fn is_cancelled(&self) -> bool {
         is_cancelled(self.parallel)

@@ -7,7 +7,8 @@ use torchlet_core::Param::{Out, String, Tensor};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan};
 
 kernels! { ORTHOGONAL:
-    /// `aten::linalg_qr.out(A, mode, Q, R)`
+    /// `aten::linalg_qr.out(A, mode, Q, R)`: QR factorisation; `mode` ("reduced", "complete" or
+    /// "r") selects the columns of `Q`.
     QR = Kernel::new("aten::linalg_qr.out", &[Tensor, String, Out, Out], |ctx| {
         let info = ctx.info(0)?;
         let shape = Shape::of(&info, 0)?;
@@ -24,7 +25,7 @@ kernels! { ORTHOGONAL:
     });
 }
 
-/// The columns of Q, if it is wanted, and the rows of R.
+/// Number of columns of Q, if it is requested, and number of rows of R.
 fn factors(args: &Arguments, shape: &Shape) -> Result<(Option<usize>, usize), KernelError> {
     let least = shape.rows.min(shape.cols);
     match args.optional_string(1)?.unwrap_or("reduced") {
@@ -66,8 +67,8 @@ fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
         write(&mut r_out, index, cols, r.data.get(..r_rows * cols).unwrap_or_default());
         if q_cols > 0 {
-            // Applies the reflections to the identity, starting with the last, so that unwanted
-            // columns need not be computed.
+            // Applies the reflections to the identity, starting with the last. Columns that are not
+            // requested need not be computed.
             q.identity();
             for (k, vector) in vectors.chunks_exact(rows.max(1)).enumerate().rev() {
                 if q.is_cancelled() {
@@ -81,8 +82,8 @@ fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// The unit vector of the reflection that maps column `k`, from row `k` on, to a multiple of the
-/// unit vector; zero if there is nothing to do.
+/// Finds the reflection that maps column `k`, from row `k` on, to a multiple of the unit vector,
+/// and writes its unit vector. Writes zeros if the column already has that form.
 fn find_reflection(matrix: &mut Matrix, k: usize, vector: &mut [f64]) {
     let rows = matrix.rows();
     vector.fill(0.0);
@@ -99,7 +100,7 @@ fn find_reflection(matrix: &mut Matrix, k: usize, vector: &mut [f64]) {
     }
 }
 
-/// Applies the reflection along a unit vector, which is zero before row `k`, to all columns.
+/// Applies the reflection with this unit vector, which is zero before row `k`, to all columns.
 fn reflect(matrix: &mut Matrix, k: usize, vector: &[f64]) {
     for col in 0..matrix.cols {
         let along = || vector.iter().enumerate().skip(k);

@@ -128,7 +128,7 @@ fn pinv(ctx: &mut Invoke) -> Result<(), KernelError> {
         let (atol, rtol) = (tolerance(ctx, 1, index)?, tolerance(ctx, 2, index)?);
         let usual = if atol.is_some_and(|atol| atol > 0.0) { 0.0 } else { epsilon * long as f64 };
         let least = f64::max(atol.unwrap_or(0.0), rtol.unwrap_or(usual) * largest);
-        // Shape: the shorter side by the longer one.
+        // Stored with the shorter side as rows.
         made.data.fill(if has_nan { f64::NAN } else { 0.0 });
         for (k, square) in squares.iter().enumerate() {
             if made.is_cancelled() {
@@ -212,8 +212,7 @@ fn polar(ctx: &mut Invoke) -> Result<(), KernelError> {
         right.identity();
         singular_values(&mut left, &mut right, lengths);
         complete_basis(&mut left, lengths);
-        // `U` is the left singular vectors times the right ones; `H` is the right ones, scaled by
-        // the singular values, times themselves.
+        // With the singular value decomposition `A = L S V'`: `U = L V'` and `H = V S V'`.
         for row in 0..rows {
             if made.is_cancelled() {
                 break;

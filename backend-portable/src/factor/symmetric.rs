@@ -9,8 +9,9 @@ use torchlet_core::Param::{Bool, OptionalString, Out, String, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan};
 
 kernels! { SYMMETRIC:
-    /// `aten::_linalg_eigh.eigenvalues(A, UPLO, compute_v, eigenvalues, eigenvectors)`: in
-    /// ascending order; reads the lower or the upper triangle.
+    /// `aten::_linalg_eigh.eigenvalues(A, UPLO, compute_v, eigenvalues, eigenvectors)`: eigenvalues
+    /// in ascending order, and eigenvectors, of symmetric matrices. `UPLO` selects the triangle
+    /// that is read.
     EIGH = Kernel::new(
         "aten::_linalg_eigh.eigenvalues",
         &[Tensor, String, Bool, Out, Out],
@@ -27,8 +28,9 @@ kernels! { SYMMETRIC:
             Ok(Plan::new(eigh).with_scratch(bytes))
         },
     );
-    /// `aten::_linalg_svd.U(A, full_matrices, compute_uv, driver, U, S, Vh)`: singular values in
-    /// descending order. The driver, which selects an algorithm on GPUs, is ignored.
+    /// `aten::_linalg_svd.U(A, full_matrices, compute_uv, driver, U, S, Vh)`: singular value
+    /// decomposition, with values in descending order. `driver` selects an algorithm on GPUs and is
+    /// ignored.
     SVD = Kernel::new(
         "aten::_linalg_svd.U",
         &[Tensor, Bool, Bool, OptionalString, Out, Out, Out],
@@ -82,7 +84,7 @@ fn swap_columns(matrix: &mut Matrix, a: usize, b: usize) {
     }
 }
 
-/// Sorts values, and columns accordingly.
+/// Sorts values, and the columns of the matrices accordingly.
 fn sort_by_value(values: &mut [f64], descending: bool, columns: &mut [&mut Matrix]) {
     for place in 0..values.len() {
         let mut best = place;
@@ -165,7 +167,7 @@ pub(super) fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
                 turned = true;
                 let by = rotation(matrix.at(p, p), matrix.at(q, q), product);
                 rotate_columns(matrix, p, q, by);
-                // The same rotation of the rows.
+                // Applies the same rotation to the rows.
                 for col in 0..n {
                     let (a, b) = (matrix.at(p, col), matrix.at(q, col));
                     matrix.set(p, col, by.0 * a - by.1 * b);
@@ -182,7 +184,7 @@ pub(super) fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
     }
 }
 
-/// Rows and columns of the factor with the matrix's longer side.
+/// Shape of the factor that belongs to the longer side of the matrix.
 fn left_shape(shape: &Shape, full: bool, wants_vectors: bool) -> (usize, usize) {
     let (long, short) = (shape.rows.max(shape.cols), shape.rows.min(shape.cols));
     (long, if full && wants_vectors { long } else { short })
@@ -235,8 +237,9 @@ fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Singular values: rotates the first `values.len()` columns until they are orthogonal, and `right`
-/// with them. Their lengths are the values, in descending order.
+/// Computes singular values: rotates the first `values.len()` columns of `left` until they are
+/// orthogonal, and `right` with them. The values are the lengths of the columns, in descending
+/// order.
 pub(super) fn singular_values<'m>(
     left: &mut Matrix<'m>,
     right: &mut Matrix<'m>,
@@ -250,7 +253,7 @@ pub(super) fn singular_values<'m>(
     sort_by_value(values, true, &mut [left, right]);
 }
 
-/// Rotates the first columns until they are orthogonal, and `right` with them.
+/// Rotates the first `count` columns of `left` until they are orthogonal, and `right` with them.
 pub(super) fn make_orthogonal(left: &mut Matrix, right: &mut Matrix, count: usize) {
     let rows = left.rows();
     for _ in 0..MAX_SWEEPS {
@@ -300,8 +303,8 @@ pub(super) fn complete_basis(left: &mut Matrix, values: &[f64]) {
                 }
             }
             Some(length) if length.is_nan() => {}
-            // Orthogonalises a unit vector, if enough of it remains, which is the case for at least
-            // one.
+            // Makes a unit vector orthogonal to the previous columns, if the remainder is long
+            // enough, which is the case for at least one unit vector.
             _ => {
                 while next < rows {
                     for row in 0..rows {

@@ -1,4 +1,4 @@
-//! Cholesky factorisation, and triangular equations.
+//! Cholesky factorisation, and systems of equations with triangular matrices.
 
 use super::{
     Matrix, Shape, batch_of, broadcast_sizes, f64_bytes, read, read_in, resize, resize_to, write,
@@ -10,9 +10,10 @@ use torchlet_core::Param::{Bool, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { TRIANGULAR:
-    /// `aten::linalg_cholesky_ex.L(self, upper, check_errors, L, info)`: the triangular factor
-    /// whose product with its transpose is `self`, of which the same triangle is read. `info` is
-    /// the number (1-based) of the first row that makes it not positive definite, or 0.
+    /// `aten::linalg_cholesky_ex.L(self, upper, check_errors, L, info)`: the Cholesky factor of
+    /// symmetric matrices, an upper or lower triangular matrix; only that triangle of `self` is
+    /// read. `info` is the number of the first leading minor that is not positive definite
+    /// (1-based), or 0.
     CHOLESKY_EX = Kernel::new("aten::linalg_cholesky_ex.L", &[Tensor, Bool, Bool, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         let of = ctx.info(0)?.scalar_type;
@@ -72,8 +73,8 @@ fn cholesky(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Replaces the lower triangle by the Cholesky factor. Returns the number of the first row that
-/// failed (1-based), or 0.
+/// Replaces the lower triangle by the Cholesky factor. Returns the number of the first row
+/// (1-based) at which the matrix is not positive definite, or 0.
 fn factor(matrix: &mut Matrix) -> usize {
     for row in 0..matrix.cols {
         if matrix.is_cancelled() {
@@ -113,7 +114,7 @@ fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
     for index in 0..count {
         read_in(&a, batch, index, n, matrix.data);
         read_in(&b, batch, index, right.cols, solution.data);
-        // A right-hand multiplication is the transposed equation.
+        // `X * A = B` is solved as the transposed equation.
         if !left {
             matrix.transpose();
         }

@@ -21,7 +21,7 @@ use torchlet_core::{
 };
 
 kernels! { ADVANCED:
-    /// `aten::index.Tensor_out(self, indices, out)`.
+    /// `aten::index.Tensor_out(self, indices, out)`: `self[indices]`.
     INDEX_TENSOR_OUT =
         Kernel::new("aten::index.Tensor_out", &[Tensor, OptionalTensorList, Out], |ctx| {
             let info = ctx.info(0)?;
@@ -37,7 +37,8 @@ kernels! { ADVANCED:
             }
             Ok(Plan::new(index).with_scratch(scratch))
         });
-    /// `aten::index_put.out(self, indices, values, accumulate, out)`.
+    /// `aten::index_put.out(self, indices, values, accumulate, out)`: a copy of `self` with
+    /// `self[indices] = values`, or `+=` if `accumulate` is true.
     INDEX_PUT_OUT =
         Kernel::new("aten::index_put.out", &[Tensor, OptionalTensorList, Tensor, Bool, Out], |ctx| {
             let info = ctx.info(0)?;
@@ -56,18 +57,19 @@ fn is_mask(info: &TensorInfo) -> bool {
     matches!(info.scalar_type, ScalarType::Bool | ScalarType::Byte)
 }
 
-/// Effect of the list of indices, argument 1, on a tensor.
+/// How the list of indices, argument 1, applies to a tensor.
 struct Pattern {
-    /// The indexed dims.
+    /// Whether each dim is indexed.
     indexed: [bool; MAX_RANK],
-    /// Broadcast shape of the index tensors, where a mask has one dim of its selected elements.
+    /// Broadcast shape of the index tensors. A mask counts as a vector with an index for each
+    /// element that it selects.
     shape: Sizes,
-    /// Whether masks occur, whose data the shape depends on.
+    /// Whether the list contains masks; the shape then depends on their data.
     masked: bool,
 }
 
 impl Pattern {
-    /// `count` returns the number of elements that a mask selects.
+    /// Analyses the indices. `count` returns the number of elements that a mask selects.
     fn new(
         ctx: &Arguments,
         info: &TensorInfo,
@@ -110,7 +112,7 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// Number of the result's dims before those of the indices.
+    /// Number of dims of the result before the broadcast shape of the indices.
     fn leading_dims(&self) -> usize {
         let first = self.indexed.iter().position(|&indexed| indexed).unwrap_or(0);
         let count = self.indexed.iter().filter(|&&indexed| indexed).count();
@@ -131,7 +133,7 @@ impl Pattern {
         Ok(sizes)
     }
 
-    /// Strides by the result's dims: over the tensor, and over the offsets.
+    /// Strides for walks over the result: in the tensor, and in the computed offsets.
     fn steps(&self, info: &TensorInfo) -> [Steps; 2] {
         let (leading_dims, depth) = (self.leading_dims(), self.shape.len());
         let strides = info.strides();
@@ -153,7 +155,7 @@ impl Pattern {
     }
 }
 
-/// Maximum scratch memory for the offsets, in bytes.
+/// Maximum bytes of scratch memory for the offsets.
 fn scratch_bytes(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelError> {
     let (mut most, mut masks) = (0usize, 1usize);
     let mut shape = Sizes::new();
@@ -180,7 +182,7 @@ fn count_true(ctx: &Invoke, position: usize) -> Result<usize, KernelError> {
     Ok(mask.bytes().iter().filter(|&&byte| byte != 0).count())
 }
 
-/// Computes the tensor offset of each index.
+/// Computes the offset in the tensor for each element of the indices' broadcast shape.
 fn fill_offsets(
     ctx: &Invoke,
     info: &TensorInfo,
@@ -219,7 +221,8 @@ fn fill_offsets(
     Ok(())
 }
 
-/// Adds the offsets of the true elements of a mask, over the last dim or broadcast over it.
+/// Adds the offsets of the elements that a mask selects. They extend over the last dim of the
+/// offsets, or are broadcast over it.
 fn add_mask(mask: &torchlet_core::TensorRef, strides: &[usize], offsets: &mut [i64]) {
     let bytes = mask.bytes();
     let count = bytes.iter().filter(|&&byte| byte != 0).count();
@@ -312,7 +315,7 @@ fn index_put(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
     let info = ctx.info(out)?;
     let pattern = Pattern::new(ctx, &info, |position, _| count_true(ctx, position))?;
     let (values, accumulates) = (ctx.tensor(2)?, ctx.bool(3)?);
-    // The written shape, in row-major order.
+    // Shape of the written part, in row-major order.
     let part = check_values(&pattern.sizes(&info)?, values.info())?;
     let offsets = offsets(ctx, &info, &pattern)?;
     let out = if out == 0 { ctx.out(0)? } else { updated(ctx, out)? };
@@ -338,7 +341,7 @@ fn put<E: Copy>(walk: &Walk<3>, offset: &dyn Fn(isize) -> isize, values: &[E], o
     for_each_run(walk, offset, &mut |[at, value], len| {
         let (out, values) = (run_mut(out, at, len), run(values, value, len));
         match (out, values) {
-            // Avoids a call per element.
+            // Copies a single element directly, without a call.
             (Some([out]), Some([value])) => *out = *value,
             (Some(out), Some(values)) => out.copy_from_slice(values),
             _ => {}

@@ -16,8 +16,8 @@ kernels! { BAGS:
     /// other outputs are the bag of each index, the number of counted rows per bag, and the argmax
     /// rows.
     EMBEDDING_BAG_OUT = Kernel::new("aten::_embedding_bag.out", PARAMS, prepare);
-    /// `aten::_embedding_bag_forward_only.out`: the same for inference, where the other outputs may
-    /// be empty.
+    /// `aten::_embedding_bag_forward_only.out`: like [`EMBEDDING_BAG_OUT`], for inference: the
+    /// other outputs may be empty.
     EMBEDDING_BAG_FORWARD_ONLY_OUT =
         Kernel::new("aten::_embedding_bag_forward_only.out", PARAMS, prepare);
 }
@@ -82,7 +82,7 @@ const SUM: i64 = 0;
 const MEAN: i64 = 1;
 const MAX: i64 = 2;
 
-/// Sets an element of an index output of any dtype.
+/// Writes an integer to an element of an output, whatever its dtype.
 fn set(tensor: &mut torchlet_core::TensorMut, position: usize, value: usize) {
     with_number!(tensor.info().scalar_type, |T| {
         if let Some(slot) = elements_mut::<T>(tensor.bytes_mut()).get_mut(position) {

@@ -12,8 +12,9 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! { GRADIENTS:
     /// `aten::embedding_dense_backward.out(grad_output, indices, num_weights,
-    /// padding_idx, scale_grad_by_freq, out)`: for each row of a table, the sum of the gradients of
-    /// its lookups, or their mean. All tensors are contiguous; gradients are floating-point.
+    /// padding_idx, scale_grad_by_freq, out)`: the gradient of an embedding table. Each row is the
+    /// sum of the gradients of its lookups, or their mean with `scale_grad_by_freq`. All tensors
+    /// are contiguous; gradients are floating-point.
     EMBEDDING_DENSE_BACKWARD_OUT = Kernel::new(
         "aten::embedding_dense_backward.out",
         &[Tensor, Tensor, Int, Int, Bool, Out],
@@ -38,7 +39,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     for arg in [0, 1, 5] {
         contiguous(arg, &ctx.info(arg)?)?;
     }
-    // If the number of rows is not known yet, the output has the maximum.
+    // If the number of rows is not known yet, the shape of the output is its upper bound.
     let counted = if ctx.bool(4)? { ctx.info(5)?.size(0) } else { 0 };
     let scratch = scratch::bytes_for(counted, size_of::<i64>())?;
     let run = match ComputeType::of(grad.scalar_type) {

@@ -12,7 +12,8 @@ use torchlet_core::rules::normalize_dim;
 use torchlet_core::{Invoke, Kernel, KernelError, Parallel, Plan};
 
 kernels! { READING:
-    /// `aten::index_select.out(self, dim, index, out)`.
+    /// `aten::index_select.out(self, dim, index, out)`: the slices of `dim` at the indices in a
+    /// vector.
     INDEX_SELECT_OUT = Kernel::new("aten::index_select.out", &[Tensor, Int, Tensor, Out], |ctx| {
         let (info, index) = (ctx.info(0)?, ctx.info(2)?);
         index_type(2, &index)?;
@@ -48,7 +49,8 @@ kernels! { READING:
             Ok(())
         }))
     });
-    /// `aten::gather.out(self, dim, index, sparse_grad, out)`.
+    /// `aten::gather.out(self, dim, index, sparse_grad, out)`: gathers the elements of `self` at
+    /// the indices in `index` over `dim`.
     GATHER_OUT = Kernel::new("aten::gather.out", &[Tensor, Int, Tensor, Bool, Out], |ctx| {
         let (info, index) = (ctx.info(0)?, ctx.info(2)?);
         index_type(2, &index)?;
@@ -116,8 +118,8 @@ kernels! { READING:
         });
 }
 
-/// Fills an output. Each element is read at the position of the first walk plus `offset` of the
-/// position of the second.
+/// Fills an output. Each element is read at the position of the first walk, plus `offset` of the
+/// position of the second walk.
 pub(crate) fn copy_indexed<E: Item>(
     parallel: &dyn Parallel,
     walk: &Walk<2>,

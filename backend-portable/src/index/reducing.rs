@@ -14,9 +14,9 @@ use torchlet_core::rules::View;
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! { REDUCING:
-    /// `aten::index_reduce.out(self, dim, index, source, reduce, include_self, out)`: reduces
-    /// slices of `source` into the indexed slices of `self`, or, without `include_self`, replaces
-    /// those by the reduction.
+    /// `aten::index_reduce.out(self, dim, index, source, reduce, include_self, out)`: reduces the
+    /// slices of `source` into the slices of `self` at the given indices. Without `include_self`,
+    /// the previous values of those slices are ignored.
     INDEX_REDUCE_OUT = Kernel::new(
         "aten::index_reduce.out",
         &[Tensor, Int, Tensor, Tensor, String, Bool, Out],
@@ -60,7 +60,7 @@ kernels! { REDUCING:
             same_type(ctx, 0, 1)?;
             ctx.resize(5, &input.sizes)?;
             same_type(ctx, 0, 5)?;
-            // The strides refer to the memory of both tensors.
+            // The strides refer to memory, so both tensors must have the same layout.
             if !ctx.info(5)?.same_layout_as(&input) {
                 return Err(KernelError::layout(5));
             }
@@ -144,7 +144,7 @@ fn put(ctx: &mut Invoke) -> Result<(), KernelError> {
     let count = info.numel();
     let lowest = i64::try_from(count).map_or(i64::MIN, |count| -count);
     let indices = Indices::checked(&index, 1, lowest, count)?;
-    // Both in row-major order, whatever their memory order.
+    // Both are visited in row-major order, whatever their memory order.
     let for_each = |visit: &mut dyn FnMut(usize, usize)| {
         for i in 0..index.numel() {
             let number = indices.at(position(index.info(), i) as isize);

@@ -14,7 +14,8 @@ use torchlet_core::{
 };
 
 kernels! { WRITING:
-    /// `aten::scatter.src_out(self, dim, index, src, out)`.
+    /// `aten::scatter.src_out(self, dim, index, src, out)`: writes the elements of `src` to the
+    /// indices of `dim` in `index`.
     SCATTER_SRC_OUT =
         Kernel::new("aten::scatter.src_out", &[Tensor, Int, Tensor, Tensor, Out], |ctx| {
             prepare(ctx, Some(3), 4, false, |ctx| {
@@ -33,7 +34,8 @@ kernels! { WRITING:
             })
         })
         .updating(4, 0);
-    /// `aten::scatter.value_out(self, dim, index, value, out)`.
+    /// `aten::scatter.value_out(self, dim, index, value, out)`: writes a scalar to the indices of
+    /// `dim` in `index`.
     SCATTER_VALUE_OUT =
         Kernel::new("aten::scatter.value_out", &[Tensor, Int, Tensor, Scalar, Out], |ctx| {
             prepare(ctx, None, 4, true, |ctx| {
@@ -54,7 +56,8 @@ kernels! { WRITING:
             })
         })
         .updating(4, 0);
-    /// `aten::scatter_add.out(self, dim, index, src, out)`.
+    /// `aten::scatter_add.out(self, dim, index, src, out)`: adds the elements of `src` at the
+    /// indices of `dim` in `index`.
     SCATTER_ADD_OUT =
         Kernel::new("aten::scatter_add.out", &[Tensor, Int, Tensor, Tensor, Out], |ctx| {
             prepare(ctx, Some(3), 4, true, |ctx| {
@@ -69,7 +72,9 @@ kernels! { WRITING:
             })
         })
         .updating(4, 0);
-    /// `aten::scatter_reduce.two_out(self, dim, index, src, reduce, include_self, out)`.
+    /// `aten::scatter_reduce.two_out(self, dim, index, src, reduce, include_self, out)`: reduces
+    /// the elements of `src` into the indices of `dim` in `index`: sum, product, mean, maximum or
+    /// minimum.
     SCATTER_REDUCE_TWO_OUT = Kernel::new(
         "aten::scatter_reduce.two_out",
         &[Tensor, Int, Tensor, Tensor, String, Bool, Out],
@@ -116,8 +121,8 @@ kernels! { WRITING:
         },
     )
     .updating(5, 0);
-    /// `aten::scatter.value_reduce_out(self, dim, index, value, reduce, out)`: the same with a
-    /// scalar.
+    /// `aten::scatter.value_reduce_out(self, dim, index, value, reduce, out)`: adds ("add") a
+    /// scalar to the elements or multiplies ("multiply") them with it.
     SCATTER_VALUE_REDUCE_OUT = Kernel::new(
         "aten::scatter.value_reduce_out",
         &[Tensor, Int, Tensor, Scalar, String, Out],
@@ -151,7 +156,7 @@ kernels! { WRITING:
 pub(crate) enum Reduce {
     Sum,
     Product,
-    /// A sum that is divided by the count later.
+    /// A sum, which is divided by the number of values later.
     Mean,
     Max,
     Min,
@@ -195,7 +200,7 @@ impl Reduce {
         }
     }
 
-    /// The reduction with this PyTorch name.
+    /// Returns the reduction with this PyTorch name.
     fn named(name: &str) -> Option<Self> {
         Some(match name {
             "sum" => Reduce::Sum,
@@ -251,13 +256,14 @@ fn prepare(
     Ok(Plan::new(invoke))
 }
 
-/// State that the operators share at run time.
+/// State of a scatter operator at run time.
 struct Scatter<'c> {
     index: TensorRef<'c>,
     indices: Indices<'c>,
-    /// Walk over the index: positions in the output, without the indexed dim, and in the source.
+    /// Walk over the index tensor: positions in the output, without the scattered dim, and in the
+    /// source.
     walk: Walk<2>,
-    /// Output stride of the indexed dim.
+    /// Output stride of the scattered dim.
     along: isize,
     info: TensorInfo,
     out: &'c mut [u8],
@@ -290,7 +296,7 @@ impl<'c> Scatter<'c> {
         Ok(Scatter { index, indices, walk, along: own(dim), info, out })
     }
 
-    /// Calls `visit` with output position and source position.
+    /// Calls `visit` with the output position and the source position of each element.
     fn for_each(&self, visit: &mut dyn FnMut(usize, usize)) {
         let [step, source_step] = self.walk.inner_steps();
         let numel = self.index.numel();
@@ -305,7 +311,7 @@ impl<'c> Scatter<'c> {
     }
 }
 
-/// The reduction that argument 4 of `scatter` names.
+/// Decodes the reduction that argument 4 of `scatter` names.
 fn scatter_reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
     match ctx.optional_string(4)?.unwrap_or("") {
         "add" => Ok(Reduce::Sum),

@@ -1,4 +1,4 @@
-//! `addbmm`: the sum of a batch of matrix multiplications. A plain loop for every element type.
+//! `addbmm`: the sum of batched matrix multiplications, in a plain loop for every element type.
 
 use super::operators::check_addend;
 use super::{Ring, plain};

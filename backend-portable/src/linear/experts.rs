@@ -1,5 +1,5 @@
-//! Mixture of experts (MoE): feed-forward layers, a few of which each token activates, with int4 or
-//! int8 weights.
+//! Mixture of experts (MoE): feed-forward layers with int4 or int8 weights. Each token activates a
+//! few of them.
 
 use crate::compute::functions::{Sigmoid, map1_in_place};
 use crate::compute::gemm::{Context, Epilogue, Matrix, MatrixMut, gemm, gemm_workspace_len};
@@ -33,16 +33,16 @@ kernels! { EXPERTS:
     );
 }
 
-/// Weight rows that are packed together.
+/// Number of weight rows that are packed together.
 const ROWS: usize = 8;
-/// Consecutive elements of each row that are packed together.
+/// Number of consecutive elements of a row that are packed together.
 const ELEMENTS: usize = 16;
 /// Bytes of the header of packed weights.
 const HEADER: usize = 64;
 /// First words of the header: format and version.
 const FORMAT: [u32; 2] = [6712, 1];
 
-/// Sizes, all positive.
+/// Sizes of the operator's tensors, all positive.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     tokens: usize,
@@ -92,17 +92,18 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Packed weights of an expert's first layers, and of its second.
+    /// Layouts of the packed weights of an expert: of the first layers (`w1` and `w3`), and of the
+    /// second.
     fn packed(&self) -> Option<[Packed; 2]> {
         let (group, bits) = (self.group, self.bits);
         let first = Packed { rows: self.hidden.checked_mul(2)?, width: self.dim, group, bits };
         Some([first, Packed { rows: self.dim, width: self.hidden, group, bits }])
     }
 
-    /// Workspace in elements: the shared sections, and the part of each thread.
+    /// Workspace in elements: sections that all threads share, and the part of each thread.
     fn memory(&self, tier: Tier) -> Option<(Sections, usize)> {
         let pairs = self.tokens.checked_mul(self.active)?;
-        // Pairs are counted in 32 bits.
+        // Token-expert pairs are counted in 32 bits.
         u32::try_from(pairs).ok()?;
         let widest = self.dim.max(self.hidden);
         let between = self.hidden.checked_mul(2)?.max(self.dim);
@@ -193,12 +194,14 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 
 /// Weights of one layer in torchao's universal packing.
 ///
-/// A header is followed by blocks of eight rows, padded with zero rows. A block contains, for each
-/// group of elements of a row: the quantized values, the scales and the sums of the quantized
-/// values, the latter two with one element for each row. Values are ordered by 16 elements of the
-/// eight rows: first eight elements of each row, then the other eight. 4-bit values are stored with
-/// 8 added; of 32 consecutive ones, the first 16 are in the lower nibbles of 16 bytes, the others
-/// in the upper nibbles.
+/// A header is followed by blocks of eight rows; missing rows are zero. A block contains, for each
+/// group of elements, three parts: the quantized values of the eight rows, their scales, and the
+/// sums of their quantized values. Scales and sums have one element for each row.
+///
+/// The quantized values of a group consist of units of 16 elements of each of the eight rows: first
+/// eight elements of each row, then the other eight. 4-bit values are stored with 8 added. Of 32
+/// consecutive ones, the first 16 are in the lower nibbles of 16 bytes, the others in the upper
+/// nibbles.
 #[derive(Debug, Clone, Copy)]
 struct Packed {
     rows: usize,
@@ -208,23 +211,23 @@ struct Packed {
 }
 
 impl Packed {
-    /// Bytes of the quantized values of a group of eight rows.
+    /// Size in bytes of the quantized values of one group, for eight rows.
     fn codes(&self) -> usize {
         self.group * self.bits
     }
 
-    /// Bytes of eight rows.
+    /// Size in bytes of a block of eight rows.
     fn together(&self) -> Option<usize> {
         let group = self.group.checked_mul(self.bits)?.checked_add(ROWS * 8)?;
         group.checked_mul(self.width / self.group)
     }
 
-    /// Total bytes, including the header.
+    /// Total size in bytes, including the header.
     fn len(&self) -> Option<usize> {
         self.together()?.checked_mul(self.rows.div_ceil(ROWS))?.checked_add(HEADER)
     }
 
-    /// Dequantizes eight rows, starting with row `first`, into `out` of eight times the width.
+    /// Dequantizes a block of eight rows, starting with row `first`, into `out`.
     fn unpack(&self, bytes: &[u8], first: usize, out: &mut [f32]) {
         let together = self.together().unwrap_or(0);
         let start = HEADER.saturating_add((first / ROWS).saturating_mul(together));
@@ -393,7 +396,7 @@ fn route(
                     best = Some((expert, *score));
                 }
             }
-            // If all remaining scores are NaN, the first expert that is not yet selected.
+            // If all remaining scores are NaN, selects the first expert that is not yet selected.
             let free = || (0..shape.experts).find(|expert| !before.contains(&(*expert as u32)));
             let expert = best.map(|(expert, _)| expert).or_else(free).unwrap_or(0);
             row[expert] = f32::NAN;
@@ -431,7 +434,7 @@ fn sort_by_expert(chosen: &[u32], counts: &mut [u32], order: &mut [u32]) {
     }
 }
 
-/// A layer applied to some tokens.
+/// A layer of an expert, applied to some tokens.
 struct Layer<'a> {
     context: Context<'a>,
     tokens: usize,
@@ -440,7 +443,7 @@ struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// Computes `out = weights · xᵀ`: a row for each row of the weights.
+    /// Computes `out = weights · xᵀ`. The rows of `out` are the rows of the weights.
     fn layer(
         &self,
         (packed, bytes): (Packed, &[u8]),

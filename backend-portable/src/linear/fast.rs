@@ -12,9 +12,10 @@ use crate::number::{Number, elements, elements_mut};
 use torchlet_core::rules::matmul::MatmulShape;
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, Serial, TensorRef};
 
-/// Maximum number of `f32` results that are buffered before narrowing.
+/// Maximum number of `f32` results that are buffered before they are narrowed.
 const MAX_STAGED: usize = 1 << 14;
-/// Maximum block of k in the GEMM engine; shorter sums can need as much workspace.
+/// Maximum length of a block of k in the GEMM engine. A shorter k can need as much workspace as a
+/// longer one.
 const MAX_K_BLOCK: usize = 512;
 
 /// Number of rows of results that are buffered in `f32`.
@@ -111,7 +112,7 @@ pub(super) fn run_f32(ctx: &mut Invoke, matmuls: &BatchedMatmul) -> Result<(), K
     let (count, parallel) = (matmuls.batch.count(), ctx.parallel());
     let MatmulShape { m, n, .. } = matmuls.product;
     let each = m.saturating_mul(n);
-    // Parallelism over the batch, if the results are contiguous.
+    // The batch can run in parallel if the results are contiguous.
     let separate = |index: usize| matmuls.layouts(index)[2].start == index * each;
     let [_, _, c] = matmuls.layouts;
     let dense = (c.col == 1 && (c.row == n || m == 1)) || (c.row == 1 && (c.col == m || n == 1));
@@ -193,7 +194,7 @@ impl One<'_> {
             return gemm_packed(context, a, b, c, &epilogue, workspace).map_err(mismatch(out_arg));
         }
         let b = matrix(b_arg, self.b, b, k, n)?;
-        // The engine writes rows. If the columns of the result are contiguous, compute the
+        // The engine writes rows. If the columns of the result are contiguous instead, computes the
         // transposed matrix multiplication.
         let swapped = c.col != 1 && c.row == 1 && n > 1;
         let (a, b, m, n) =

@@ -11,17 +11,18 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { HADAMARD:
     /// `llama::fast_hadamard_transform.out(mat, out)`: transforms each vector of the last
-    /// dimension. Its length is a power of two, or 28 times that. In the latter case each 28th is
-    /// transformed, and [`ORDER_28`] is applied to the elements at the same index of each.
+    /// dimension. Its length is a power of two, or 28 times a power of two. In the latter case, the
+    /// vector is divided into 28 parts. Each part is transformed, then [`ORDER_28`] is applied to
+    /// the elements with the same index in all parts.
     FAST_HADAMARD_TRANSFORM_OUT =
         Kernel::new("llama::fast_hadamard_transform.out", &[Tensor, Out], prepare);
 }
 
-/// Order of the additional matrix, for lengths that are not powers of two.
+/// Order of the additional Hadamard matrix, for lengths that are not powers of two.
 const ORDER: usize = 28;
 
-/// ExecuTorch's Hadamard matrix of order 28: 4×4 circulant matrices of order 7, given by their
-/// first rows. Set bits are -1; the lowest bit is the first element.
+/// ExecuTorch's Hadamard matrix of order 28. It consists of 4×4 circulant matrices of order 7,
+/// given by their first rows. Set bits are -1; the lowest bit is the first element.
 const ORDER_28: [[u8; 4]; 4] = [
     [0b111_1110, 0b011_1100, 0b101_1010, 0b110_0110],
     [0b100_0011, 0b111_1110, 0b001_1001, 0b101_1010],

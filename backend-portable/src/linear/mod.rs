@@ -32,7 +32,7 @@ use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::matmul::MatmulShape;
 use torchlet_core::{Invoke, KernelError, Plan, Prepare, Scalar, ScalarType, TensorInfo};
 
-/// A compute type with multiply-add; integers wrap around.
+/// A compute type with multiply-add; integer overflow wraps.
 pub(crate) trait Ring: Compute {
     /// `self + a * b`
     #[must_use]
@@ -69,7 +69,7 @@ pub(crate) struct MatrixLayout {
 }
 
 impl MatrixLayout {
-    /// The last two dimensions of a tensor; a missing first one has size 1.
+    /// Layout of the last two dimensions of a tensor. A vector is a single row.
     fn last_two(info: &TensorInfo) -> Self {
         let strides = info.strides();
         let mut last = strides.iter().rev().copied();
@@ -130,10 +130,10 @@ struct Addend {
 /// `out = alpha * a * b + beta * addend`, for each matrix of a batch.
 #[derive(Clone)]
 struct BatchedMatmul {
-    /// Argument indices.
+    /// Argument indices of left operand, right operand and result.
     args: [usize; 3],
     product: MatmulShape,
-    /// Layouts of the first matrices.
+    /// Layouts of the first matrix of left operand, right operand and result.
     layouts: [MatrixLayout; 3],
     batch: Batch,
     alpha: Scalar,
@@ -169,10 +169,10 @@ impl BatchedMatmul {
     }
 }
 
-/// Checks the arguments that all matrix multiplications share, and selects the algorithm.
+/// Checks the arguments that all matrix multiplications have, and selects the algorithm.
 ///
 /// `tensors` are all tensor arguments, which must have the same type. `right` is the layout of the
-/// right operand, and whether it is packed when the method is loaded if it is constant.
+/// right operand, and whether a constant one is packed when the method is loaded.
 fn prepare(
     ctx: &mut Prepare,
     tensors: &[usize],
@@ -205,7 +205,7 @@ fn prepare(
 /// Computes the matrix multiplications.
 fn run(ctx: &mut Invoke, matmuls: &BatchedMatmul) -> Result<(), KernelError> {
     if matmuls.out.numel() == 0 {
-        // The batch of empty results can be arbitrarily large.
+        // Returns early, because a batch of empty results can be arbitrarily large.
         return Ok(());
     }
     match matmuls.out.scalar_type {

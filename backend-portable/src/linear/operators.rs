@@ -184,7 +184,8 @@ impl BatchedMatmul {
 }
 
 impl Addend {
-    /// Returns `None` if beta is zero: PyTorch then ignores the addend, even NaN.
+    /// Creates the addend. Returns `None` if beta is zero: PyTorch then ignores the addend, even
+    /// NaN.
     fn new(
         ctx: &Arguments,
         arg: usize,
@@ -248,7 +249,7 @@ fn linear_run(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, c) = if input.is_contiguous() && out.is_contiguous() {
         (MatrixLayout { start: 0, row: k, col: 1 }, MatrixLayout { start: 0, row: n, col: 1 })
     } else {
-        // The dimension before the last provides the rows; the others are batch dimensions.
+        // The dimension before the last is the rows; earlier ones are the batch.
         let (from, to) = (input.strides(), out.strides());
         let rows = input.rank() - 1;
         let step = |strides: &[usize], dim: usize| strides.get(dim).copied().unwrap_or(1);

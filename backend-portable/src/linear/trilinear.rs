@@ -1,4 +1,4 @@
-//! Sum of products of three tensors.
+//! `_trilinear`: the sum over products of three tensors.
 
 use super::Ring;
 use crate::number::{ComputeType, load, store, unsupported};
@@ -83,7 +83,7 @@ impl Odometer {
         self.sizes.iter().product()
     }
 
-    /// Offsets of the tensors at a position, starting from `offsets`.
+    /// Offsets of the tensors at iteration `position`, starting from `offsets`.
     fn at(&self, mut position: usize, mut offsets: [isize; 3]) -> [isize; 3] {
         for (size, steps) in self.sizes.iter().zip(&self.steps).rev() {
             let index = (position % size.max(&1)) as isize;

@@ -51,11 +51,11 @@ struct Rows {
     len: usize,
     /// Number of adjacent elements that share a weight.
     shared_len: usize,
-    /// Number of consecutive rows with different weights.
+    /// Number of consecutive rows after which the weights repeat.
     period: usize,
-    /// Number of weights, nonzero even if rows are empty.
+    /// Number of weights; nonzero even if the rows are empty.
     channels: usize,
-    /// Dims of the input that the weights extend over.
+    /// Dims of the input that have weights.
     weights: core::ops::Range<usize>,
     /// Argument of the means; the inverse standard deviations follow.
     mean: usize,

@@ -1,4 +1,4 @@
-//! Batch norm, with given moments or those of the batch.
+//! Batch norm, with the running mean and variance or with those of the batch.
 
 use super::{Coefficients, affine, coefficients, expect_shape, fill, is_double, moments};
 use crate::number::{load, store};
@@ -13,7 +13,7 @@ use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, Tenso
 kernels! {
     /// `aten::_native_batch_norm_legit_no_training.out(input, weight,
     /// bias, running_mean, running_var, momentum, eps, out0, out1, out2)`: normalizes with the
-    /// running moments. The last two outputs are empty.
+    /// running mean and variance. The last two outputs are empty.
     BATCH_NORM_NO_TRAINING_OUT = Kernel::new(
         "aten::_native_batch_norm_legit_no_training.out",
         &[Tensor, OptionalTensor, OptionalTensor, Tensor, Tensor, Float, Float, Out, Out, Out],
@@ -21,7 +21,8 @@ kernels! {
     );
     /// `aten::_native_batch_norm_legit.out(input, weight, bias, running_mean,
     /// running_var, training, momentum, eps, out, save_mean, save_invstd)`: normalizes with the
-    /// running moments; in training with those of the batch, which also update the running ones.
+    /// running mean and variance. In training, normalizes with those of the batch, which also
+    /// update the running ones.
     BATCH_NORM_OUT = Kernel::new(
         "aten::_native_batch_norm_legit.out",
         &[
@@ -30,16 +31,16 @@ kernels! {
         |ctx| prepare(ctx, TRAINING),
     );
     /// `aten::_native_batch_norm_legit.no_stats_out(input, weight, bias,
-    /// training, momentum, eps, out, save_mean, save_invstd)`: normalizes with the moments of the
-    /// batch.
+    /// training, momentum, eps, out, save_mean, save_invstd)`: normalizes with the mean and
+    /// variance of the batch.
     BATCH_NORM_NO_STATS_OUT = Kernel::new(
         "aten::_native_batch_norm_legit.no_stats_out",
         &[Tensor, OptionalTensor, OptionalTensor, Bool, Float, Float, Out, Out, Out],
         |ctx| prepare(ctx, NO_STATS),
     );
     /// `aten::_batch_norm_no_update.out(input, weight, bias, running_mean,
-    /// running_var, momentum, eps, out0, out1, out2, out3)`: normalizes with the running moments.
-    /// The last three outputs are empty.
+    /// running_var, momentum, eps, out0, out1, out2, out3)`: normalizes with the running mean and
+    /// variance. The last three outputs are empty.
     BATCH_NORM_NO_UPDATE_OUT = Kernel::new(
         "aten::_batch_norm_no_update.out",
         &[
@@ -59,7 +60,7 @@ struct Call {
     /// Running mean, followed by the running variance.
     running: Option<usize>,
     training: Option<usize>,
-    /// Momentum of the running moments, followed by epsilon.
+    /// Momentum of the running mean and variance, followed by epsilon.
     momentum: usize,
     /// The output, followed by the batch's mean and inverse standard deviation.
     out: usize,
@@ -89,7 +90,7 @@ const NO_STATS: Call = Call {
 };
 
 impl Call {
-    /// Whether the batch's moments are used.
+    /// Whether the mean and variance of the batch are used.
     fn is_training(&self, args: &Arguments) -> Result<bool, KernelError> {
         self.training.map_or(Ok(false), |arg| args.bool(arg))
     }
@@ -129,7 +130,8 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
     Ok(Plan::new(call.invoke[usize::from(double)]).with_scratch(scratch))
 }
 
-/// Applies the moments: means, their rounding errors, and variances. Overwrites the latter two.
+/// Normalizes with means and variances; `memory` holds means, their rounding errors, and variances.
+/// Overwrites the latter two.
 fn apply<C: Real>(
     ctx: &Invoke,
     eps: C,
@@ -214,7 +216,7 @@ fn batch_moments<C: Real>(ctx: &Invoke, found: [&mut [C]; 3]) -> Result<(), Kern
     Ok(())
 }
 
-/// Updates running moments with those of the batch.
+/// Updates the running mean or variance with that of the batch.
 fn update<C: Real>(running: &mut TensorMut, batch: &[C], momentum: C, correction: C) {
     let (scalar_type, size) = (running.scalar_type, running.scalar_type.size());
     for (batch, bytes) in batch.chunks(32).zip(running.bytes_mut().chunks_mut(32 * size)) {
@@ -228,7 +230,7 @@ fn update<C: Real>(running: &mut TensorMut, batch: &[C], momentum: C, correction
     }
 }
 
-/// Stores the batch's moments and applies them.
+/// Stores the mean and inverse standard deviation of the batch, and normalizes.
 fn finish_training<C: Real>(
     ctx: &mut Invoke,
     call: Call,

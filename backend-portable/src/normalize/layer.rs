@@ -1,10 +1,10 @@
 //! Layer norm: normalizes over the last dims.
 
-use super::{GRAIN, expect_shape, fill, is_double, moments, with_float};
+use super::{GRAIN, expect_shape, fill, is_double, moments};
 use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::for_each_chunk_mut;
 use crate::map::{Function, map_tensors};
-use crate::number::{Number, elements, elements_mut, store};
+use crate::number::{Number, elements, elements_mut, store, with_number};
 use crate::real::Real;
 use crate::reduce::expect_same_layout;
 use crate::scratch;
@@ -107,7 +107,7 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         let (parallel, tier) = (ctx.parallel(), Tier::detect());
         let together = (GRAIN / len.max(1)).max(1);
         let (mean, low, rstd, gamma, beta) = (&*mean, &*low, &*rstd, &*gamma, &*beta);
-        with_float!(info.scalar_type, |T| {
+        with_number!(float info.scalar_type, |T| {
             let (src, dst) = (elements::<T>(input.bytes()), elements_mut::<T>(bytes));
             let chunk = together.saturating_mul(len);
             for_each_chunk_mut(parallel, dst, chunk, &|index, dst: &mut [T]| {
@@ -116,7 +116,7 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
                 let (mean, low, rstd) = (&mean[first..], &low[first..], &rstd[first..]);
                 tier.dispatch(Rows { src, dst, mean, low, rstd, gamma, beta });
             });
-        });
+        }, else ());
         return Ok(());
     }
     let shape = KernelError::access(0);

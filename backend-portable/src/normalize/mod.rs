@@ -1,7 +1,7 @@
 //! Normalization: batch, group and layer norm, and softmax.
 //!
-//! The norms consist of two loops. The first computes the moments of groups of values, with the
-//! engine of [`reduce`](crate::reduce). The second computes `(x - mean) * scale + shift`
+//! The norms consist of two loops. The first computes mean and variance of groups of values, with
+//! the engine of [`reduce`](crate::reduce). The second computes `(x - mean) * scale + shift`
 //! ([`affine`]) or the like for all values. It subtracts the mean before anything is rounded, so
 //! that means far from zero do not lose precision.
 
@@ -14,7 +14,7 @@ pub mod softmax;
 use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::map::{Four, map_tensors};
-use crate::number::{Compute, Number, elements, elements_mut, load, unsupported};
+use crate::number::{Compute, Number, elements, elements_mut, load, unsupported, with_number};
 use crate::real::Real;
 use crate::reduce::engine::{Geometry, Order, reduce};
 use crate::reduce::reducers::{Moments, Spread};
@@ -142,40 +142,6 @@ impl<T: Number, C: Real> Vectorized for Planes<'_, T, C> {
     }
 }
 
-/// Runs `$body` with `$T` bound to the Rust type of a floating-point element type.
-macro_rules! with_float {
-    ($scalar_type:expr, |$T:ident| $body:expr) => {
-        match $scalar_type {
-            torchlet_core::ScalarType::Half
-                if $crate::types::has(torchlet_core::ScalarType::Half) =>
-            {
-                type $T = half::f16;
-                $body
-            }
-            torchlet_core::ScalarType::BFloat16
-                if $crate::types::has(torchlet_core::ScalarType::BFloat16) =>
-            {
-                type $T = half::bf16;
-                $body
-            }
-            torchlet_core::ScalarType::Float
-                if $crate::types::has(torchlet_core::ScalarType::Float) =>
-            {
-                type $T = f32;
-                $body
-            }
-            torchlet_core::ScalarType::Double
-                if $crate::types::has(torchlet_core::ScalarType::Double) =>
-            {
-                type $T = f64;
-                $body
-            }
-            _ => {}
-        }
-    };
-}
-use with_float;
-
 /// Computes `out = (input - mean) * scale + shift`. Coefficients are contiguous tensors of shape
 /// `sizes` and are broadcast. If input and output have the same memory order, `inner` may give the
 /// number of adjacent elements that share each coefficient, in turn.
@@ -192,7 +158,7 @@ fn affine<C: Real>(
         && input.scalar_type == scalar_type
     {
         let (parallel, tier) = (ctx.parallel(), Tier::detect());
-        with_float!(scalar_type, |T| {
+        with_number!(float scalar_type, |T| {
             let (src, dst) = (elements::<T>(input.bytes()), elements_mut::<T>(bytes));
             let chunk = chunk_len(parallel, dst.len(), GRAIN);
             for_each_chunk_mut(parallel, dst, chunk, &|index, dst: &mut [T]| {
@@ -200,7 +166,7 @@ fn affine<C: Real>(
                 let src = src.get(position..).unwrap_or(&[]);
                 tier.dispatch(Planes { src, dst, position, inner, coefficients });
             });
-        });
+        }, else ());
         return Ok(());
     }
     let Coefficients { mean, scale, shift } = coefficients;
@@ -215,8 +181,9 @@ fn affine<C: Real>(
     Ok(())
 }
 
-/// Converts moments to coefficients, with optional weights and biases of the channels from `start`
-/// on. `low`, the rounding error of the mean, becomes the shift; `variance` becomes the scale.
+/// Converts means and variances to coefficients, with optional weights and biases of the channels
+/// from `start` on. `low`, the rounding error of the mean, becomes the shift; `variance` becomes
+/// the scale.
 fn coefficients<C: Real>(
     weight: Option<&TensorRef>,
     bias: Option<&TensorRef>,

@@ -16,11 +16,12 @@ use torchlet_core::{
 };
 
 kernels! {
-    /// `aten::_softmax.out(self, dim, half_to_float, out)`
+    /// `aten::_softmax.out(self, dim, half_to_float, out)`: softmax over `dim`.
     SOFTMAX_OUT = Kernel::new("aten::_softmax.out", &[Tensor, Int, Bool, Out], |ctx| {
         prepare(ctx, [invoke::<f32, false>, invoke::<f64, false>])
     });
-    /// `aten::_log_softmax.out(self, dim, half_to_float, out)`
+    /// `aten::_log_softmax.out(self, dim, half_to_float, out)`: logarithm of the softmax over
+    /// `dim`.
     LOG_SOFTMAX_OUT = Kernel::new("aten::_log_softmax.out", &[Tensor, Int, Bool, Out], |ctx| {
         prepare(ctx, [invoke::<f32, true>, invoke::<f64, true>])
     });
@@ -73,7 +74,7 @@ fn largest<C: Ordered>(a: C, b: C) -> C {
     if b.above(a) { b } else { a }
 }
 
-/// `exp` of each value, in place.
+/// Replaces each value by its exponential.
 fn exp_all<C: Real>(values: &mut [C]) {
     if C::SCALAR_TYPE == ScalarType::Float
         && let Ok(values) = bytemuck::try_cast_slice_mut(values)

@@ -15,7 +15,7 @@ use torchlet_core::{
     TensorInfo, TensorRef,
 };
 
-/// An operator with scale and zero point, with its argument indices in `$form`.
+/// A kernel with a scale and a zero point. `$form` has its argument indices.
 macro_rules! affine {
     ($operator:literal, [$($param:ident),*], $form:expr, $prepare:path, $function:ident) => {
         Kernel::new($operator, &[$($param),*], |ctx| {
@@ -32,7 +32,7 @@ macro_rules! affine {
 
 kernels! { AFFINE:
     /// `quantized_decomposed::quantize_per_tensor.out(input, scale,
-    /// zero_point, quant_min, quant_max, dtype, out)`.
+    /// zero_point, quant_min, quant_max, dtype, out)`: quantizes with one scale and zero point.
     QUANTIZE_PER_TENSOR_OUT = affine!(
         "quantized_decomposed::quantize_per_tensor.out",
         [Tensor, Float, Int, Int, Int, Int, Out],
@@ -49,7 +49,8 @@ kernels! { AFFINE:
         quantize
     );
     /// `quantized_decomposed::quantize_per_channel.out(input, scales,
-    /// zero_points, axis, quant_min, quant_max, dtype, out)`.
+    /// zero_points, axis, quant_min, quant_max, dtype, out)`: quantizes with a scale and zero point
+    /// for each index of `axis`.
     QUANTIZE_PER_CHANNEL_OUT = affine!(
         "quantized_decomposed::quantize_per_channel.out",
         [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, Out],
@@ -58,7 +59,8 @@ kernels! { AFFINE:
         quantize
     );
     /// `quantized_decomposed::quantize_per_token.out(input, scales,
-    /// zero_points, quant_min, quant_max, dtype, out)`.
+    /// zero_points, quant_min, quant_max, dtype, out)`: quantizes with a scale and zero point for
+    /// each vector of the last dimension.
     QUANTIZE_PER_TOKEN_OUT = affine!(
         "quantized_decomposed::quantize_per_token.out",
         [Tensor, Tensor, Tensor, Int, Int, Int, Out],
@@ -67,7 +69,8 @@ kernels! { AFFINE:
         quantize
     );
     /// `quantized_decomposed::dequantize_per_tensor.out(input, scale,
-    /// zero_point, quant_min, quant_max, dtype, out_dtype, out)`.
+    /// zero_point, quant_min, quant_max, dtype, out_dtype, out)`: dequantizes with one scale and
+    /// zero point.
     DEQUANTIZE_PER_TENSOR_OUT = affine!(
         "quantized_decomposed::dequantize_per_tensor.out",
         [Tensor, Float, Int, Int, Int, Int, OptionalInt, Out],
@@ -84,7 +87,8 @@ kernels! { AFFINE:
         dequantize
     );
     /// `quantized_decomposed::dequantize_per_channel.out(input, scales,
-    /// zero_points, axis, quant_min, quant_max, dtype, out_dtype, out)`.
+    /// zero_points, axis, quant_min, quant_max, dtype, out_dtype, out)`: dequantizes with a scale
+    /// and zero point for each index of `axis`.
     DEQUANTIZE_PER_CHANNEL_OUT = affine!(
         "quantized_decomposed::dequantize_per_channel.out",
         [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, OptionalInt, Out],
@@ -93,7 +97,8 @@ kernels! { AFFINE:
         dequantize
     );
     /// `quantized_decomposed::dequantize_per_token.out(input, scales,
-    /// zero_points, quant_min, quant_max, dtype, output_dtype, out)`.
+    /// zero_points, quant_min, quant_max, dtype, output_dtype, out)`: dequantizes with a scale and
+    /// zero point for each vector of the last dimension.
     DEQUANTIZE_PER_TOKEN_OUT = affine!(
         "quantized_decomposed::dequantize_per_token.out",
         [Tensor, Tensor, Tensor, Int, Int, Int, Int, Out],
@@ -103,22 +108,23 @@ kernels! { AFFINE:
     );
 }
 
-/// Granularity of scale and zero point, arguments 1 and 2.
+/// Granularity of scale and zero point (arguments 1 and 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Granularity {
     /// Two scalars for the whole tensor.
     Numbers,
     /// Two tensors of one element for the whole tensor.
     Tensors,
-    /// One of each for every index of the dimension in argument 3.
+    /// Two vectors, with an element for each index of the dimension in argument 3.
     Channel,
-    /// Broadcast tensors, normally with an element for every index of all dimensions but the last.
+    /// Two tensors that are broadcast; normally with an element for each vector of the last
+    /// dimension.
     Token,
 }
 
 use Granularity::{Channel, Numbers, Tensors, Token};
 
-/// Argument indices.
+/// Granularity and argument indices of an operator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     granularity: Granularity,
@@ -137,15 +143,15 @@ impl Form {
     }
 }
 
-// Small integers, so that a form is passed in a register. If an application uses only one form, the
-// optimiser propagates it as a constant.
+// Consists of small integers, so that it is passed in a register. If an application uses only one
+// form, the optimiser propagates it as a constant.
 const fn form(granularity: Granularity, out: u8) -> Form {
     Form { granularity, bounds: if let Channel = granularity { 4 } else { 3 }, out }
 }
 
 /// Per-tensor quantization with scalars; the output has no dtype argument.
 pub(crate) const QUANTIZE_FORM: Form = form(Numbers, 6);
-/// The corresponding dequantization.
+/// Per-tensor dequantization with scalars; the output has no dtype argument.
 pub(crate) const DEQUANTIZE_FORM: Form = form(Numbers, 6);
 
 /// Scale or zero point: a scalar, or a tensor with strides over the output's dimensions.
@@ -160,7 +166,7 @@ impl<'c> Parameter<'c> {
         Parameter { number, tensor: None, steps: Steps { strides: [0; MAX_RANK], base: 0 } }
     }
 
-    /// Argument `arg`; `absent` replaces a missing optional tensor.
+    /// Reads argument `arg`; `absent` replaces a missing optional tensor.
     fn new(
         ctx: &Invoke<'c, '_>,
         form: Form,
@@ -200,7 +206,7 @@ impl<'c> Parameter<'c> {
     }
 }
 
-/// Checks the arguments that all these operators share, and returns the compute type.
+/// Checks the arguments of a quantize or dequantize operator, and returns the compute type.
 fn prepare(ctx: &mut Prepare, form: Form) -> Result<ComputeType, KernelError> {
     let info = ctx.info(0)?;
     ctx.resize(form.out(), &info.sizes)?;
@@ -210,7 +216,8 @@ fn prepare(ctx: &mut Prepare, form: Form) -> Result<ComputeType, KernelError> {
     }
     for arg in [1, 2] {
         let Some(parameter) = ctx.optional_info(arg)? else { continue };
-        // Integer parameters are converted, even if the build has no integer compute type.
+        // Checks for any compute type: integer parameters are converted even if the build does not
+        // compute in integers.
         match ComputeType::of_any(parameter.scalar_type) {
             Some(ComputeType::F64) if form.granularity != Tensors => compute = ComputeType::F64,
             Some(_) => {}
@@ -275,7 +282,7 @@ pub(crate) fn prepare_quantize(
     }))
 }
 
-/// Prepares a dequantize operator, likewise.
+/// Prepares a dequantize operator; `by` has the functions that compute in `f32` and `f64`.
 pub(crate) fn prepare_dequantize(
     ctx: &mut Prepare,
     form: Form,
@@ -309,7 +316,8 @@ pub(crate) fn prepare_dequantize(
 /// Number of values that are converted at once.
 const BLOCK: usize = 64;
 
-/// Calls `visit` with blocks of the input, scales, zero points, and the output's bytes.
+/// Calls `visit` for each block, with the input values, scales, zero points, and bytes of the
+/// output.
 fn for_each_block<C: Real>(
     ctx: &mut Invoke,
     form: Form,
@@ -430,8 +438,8 @@ fn write_bounded<C: Real, T: Number>(values: &[C], low: i64, high: i64, out: &mu
         }
         return;
     }
-    // As in PyTorch, these are rounded to the type of the values, and so may exceed the range of
-    // the quantized type.
+    // As in PyTorch, the bounds are rounded to the type of the values, and so may exceed the range
+    // of the quantized type.
     let (low, high) = (C::of_scalar(Scalar::Int(low)), C::of_scalar(Scalar::Int(high)));
     for (out, &value) in out.iter_mut().zip(values) {
         let value = if value < low { low } else { value };
@@ -461,7 +469,7 @@ pub(crate) fn dequantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), Ke
     })
 }
 
-/// Rounds to a short type after each step.
+/// Dequantizes in a 16-bit float type, rounding after each step.
 fn stepped<C: Real, T: Number>(values: &mut [C], scales: &[C], zeros: &[C]) {
     let rounded = |value: C| C::of(value.to::<T>());
     for ((value, &scale), &zero) in values.iter_mut().zip(scales).zip(zeros) {

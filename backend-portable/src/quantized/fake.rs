@@ -31,16 +31,16 @@ kernels! { FAKE:
         Form::Numbers
     );
     /// `aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out(self,
-    /// scale, zero_point, fake_quant_enabled, quant_min, quant_max, out0, out1)`: the same, with
-    /// scale, zero point and an enable flag as tensors.
+    /// scale, zero_point, fake_quant_enabled, quant_min, quant_max, out0, out1)`: like
+    /// [`FAKE_QUANTIZE_PER_TENSOR_OUT`], with scale, zero point and an enable flag as tensors.
     FAKE_QUANTIZE_PER_TENSOR_TENSOR_OUT = fake!(
         "aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out",
         [Tensor, Tensor, Tensor, Tensor, Int, Int, Out, Out],
         Form::Tensors
     );
     /// `aten::fake_quantize_per_channel_affine_cachemask.out(self, scale,
-    /// zero_point, axis, quant_min, quant_max, out0, out1)`: the same, with a scale and zero point
-    /// for each index of a dimension.
+    /// zero_point, axis, quant_min, quant_max, out0, out1)`: like [`FAKE_QUANTIZE_PER_TENSOR_OUT`],
+    /// with a scale and zero point for each index of `axis`.
     FAKE_QUANTIZE_PER_CHANNEL_OUT = fake!(
         "aten::fake_quantize_per_channel_affine_cachemask.out",
         [Tensor, Tensor, Tensor, Int, Int, Int, Out, Out],
@@ -48,7 +48,7 @@ kernels! { FAKE:
     );
 }
 
-/// Kind of scale and zero point, arguments 1 and 2.
+/// Granularity and kind of scale and zero point (arguments 1 and 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Numbers,
@@ -153,7 +153,7 @@ fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
     let whole = C::real(-(i64::MIN as f64));
     let (mut result, mut mask) = (ctx.out(out)?, ctx.out(out + 1)?);
     let size = input.scalar_type.size();
-    // Elements of one channel, at most a block.
+    // Number of consecutive elements of one channel, at most a block.
     let run = stride.clamp(1, BLOCK);
     let (mut values, mut inside) = ([C::default(); BLOCK], [0i64; BLOCK]);
     let (mut at, numel) = (0, input.numel());
@@ -176,7 +176,7 @@ fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
                     true => (*value * inverse + zero).round_even(),
                     false => (*value * inverse).round_even() + zero,
                 };
-                // Per channel, quantized values are 64-bit integers. Values that do not fit, and
+                // Per channel, PyTorch quantizes to 64-bit integers. Values that do not fit, and
                 // NaN, become the minimum, as in PyTorch on x86.
                 let beyond =
                     form == Form::Channels && (quantized.is_nan() || quantized.abs() >= whole);

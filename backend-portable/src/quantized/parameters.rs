@@ -1,4 +1,4 @@
-//! Choosing scale and zero point from the range of the values.
+//! Computation of scale and zero point from the range of values.
 
 use crate::number::{Number, load, store, unsupported};
 use crate::real::Real;
@@ -9,7 +9,8 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, Tens
 
 kernels! { PARAMETERS:
     /// `quantized_decomposed::choose_qparams.Tensor_out(input, quant_min,
-    /// quant_max, eps, dtype, scale, zero_point)`.
+    /// quant_max, eps, dtype, scale, zero_point)`: scale and zero point for the range of all
+    /// values; the scale is at least `eps`.
     CHOOSE_QPARAMS_TENSOR_OUT = Kernel::new(
         "quantized_decomposed::choose_qparams.Tensor_out",
         &[Tensor, Int, Int, Float, Int, Out, Out],
@@ -24,7 +25,7 @@ kernels! { PARAMETERS:
         },
     );
     /// `quantized_decomposed::choose_qparams_per_token_asymmetric.out(input,
-    /// dtype, scale, zero_point)`: for int8, for every index of all dimensions but the last.
+    /// dtype, scale, zero_point)`: int8 scale and zero point for each vector of the last dimension.
     CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC_OUT = Kernel::new(
         "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
         &[Tensor, Int, Out, Out],
@@ -125,7 +126,7 @@ fn choose_per_token(ctx: &mut Invoke) -> Result<(), KernelError> {
         let (low, high) = range(&input, token.wrapping_mul(width) as isize, 1, width);
         let scale = least((high - low) / 255.0, f32::EPSILON);
         let (below, above) = (low / scale, high / scale);
-        // The bound with the smaller rounding error.
+        // Chooses the bound whose zero point has the smaller rounding error.
         let from_below = (-128.0 + below) + (127.0 + above) > 0.0;
         let zero = if from_below { -128.0 - below } else { 127.0 - above };
         let zero = i64::from_f32(zero.clamp(-128.0, 127.0).round_even());

@@ -12,7 +12,7 @@ use torchlet_core::{
     TensorRef,
 };
 
-/// An operator that gathers rows of a `$bits`-bit table into argument `$out`.
+/// A kernel that gathers rows of a `$bits`-bit table into argument `$out`.
 macro_rules! quantized_embedding {
     ($operator:literal, $bits:literal, $out:literal, [$($extra:ident)?]) => {
         Kernel::new(
@@ -25,10 +25,12 @@ macro_rules! quantized_embedding {
 
 kernels! { WEIGHTS:
     /// `quantized_decomposed::embedding_byte.out(weight, weight_scales,
-    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`: gathers and
+    /// dequantizes rows of an 8-bit table.
     EMBEDDING_BYTE_OUT = quantized_embedding!("quantized_decomposed::embedding_byte.out", 8, 6, []);
     /// `quantized_decomposed::embedding_byte.dtype_out(weight, weight_scales,
-    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`: like
+    /// [`EMBEDDING_BYTE_OUT`], with a dtype argument.
     EMBEDDING_BYTE_DTYPE_OUT = quantized_embedding!(
         "quantized_decomposed::embedding_byte.dtype_out",
         8,
@@ -36,10 +38,12 @@ kernels! { WEIGHTS:
         [OptionalInt]
     );
     /// `quantized_decomposed::embedding_2bit.out(weight, weight_scales,
-    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`: gathers and
+    /// dequantizes rows of a 2-bit table.
     EMBEDDING_2BIT_OUT = quantized_embedding!("quantized_decomposed::embedding_2bit.out", 2, 6, []);
     /// `quantized_decomposed::embedding_2bit.dtype_out(weight, weight_scales,
-    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`: like
+    /// [`EMBEDDING_2BIT_OUT`], with a dtype argument.
     EMBEDDING_2BIT_DTYPE_OUT = quantized_embedding!(
         "quantized_decomposed::embedding_2bit.dtype_out",
         2,
@@ -47,10 +51,12 @@ kernels! { WEIGHTS:
         [OptionalInt]
     );
     /// `quantized_decomposed::embedding_4bit.out(weight, weight_scales,
-    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`: gathers and
+    /// dequantizes rows of a 4-bit table.
     EMBEDDING_4BIT_OUT = quantized_embedding!("quantized_decomposed::embedding_4bit.out", 4, 6, []);
     /// `quantized_decomposed::embedding_4bit.dtype_out(weight, weight_scales,
-    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`: like
+    /// [`EMBEDDING_4BIT_OUT`], with a dtype argument.
     EMBEDDING_4BIT_DTYPE_OUT = quantized_embedding!(
         "quantized_decomposed::embedding_4bit.dtype_out",
         4,
@@ -58,22 +64,23 @@ kernels! { WEIGHTS:
         [OptionalInt]
     );
     /// `quantized_decomposed::mixed_mm.out(input, weight, weight_scales, weight_zero_points, out)`:
-    /// the weight is `[k, n]`, with a scale for each row.
+    /// matrix multiplication with an int8 weight of shape `[k, n]`, which has a scale for each row.
     MIXED_MM_OUT = Kernel::new(
         "quantized_decomposed::mixed_mm.out",
         &[Tensor, Tensor, Tensor, OptionalTensor, Out],
         |ctx| prepare_mixed(ctx, 0, 4, |ctx| mixed(ctx, 4, false)),
     );
     /// `quantized_decomposed::mixed_linear.out(input, weight, weight_scales,
-    /// weight_zero_points, dtype, out)`: the weight is `[n, k]`, with a scale for each row and
-    /// group of columns.
+    /// weight_zero_points, dtype, out)`: linear layer with an int8 weight of shape `[n, k]`, which
+    /// has a scale for each row and group of columns.
     MIXED_LINEAR_OUT = Kernel::new(
         "quantized_decomposed::mixed_linear.out",
         &[Tensor, Tensor, Tensor, OptionalTensor, OptionalInt, Out],
         |ctx| prepare_mixed(ctx, 1, 5, |ctx| mixed(ctx, 5, true)),
     );
     /// `quantized_decomposed::add.out(a, a_scale, a_zero_point, a_quant_min,
-    /// a_quant_max, b, b_scale, …, out_scale, …, out)`.
+    /// a_quant_max, b, b_scale, …, out_scale, …, out)`: dequantizes both tensors, adds them and
+    /// quantizes the sum.
     ADD_OUT = Kernel::new(
         "quantized_decomposed::add.out",
         &[Tensor, Float, Int, Int, Int, Tensor, Float, Int, Int, Int, Float, Int, Int, Int, Out],
@@ -94,7 +101,7 @@ kernels! { WEIGHTS:
     );
 }
 
-/// Scales for groups of `group` columns of each row.
+/// Scales of a table or weight: one for each row and group of `group` columns.
 struct Groups {
     count: usize,
     group: usize,
@@ -172,7 +179,7 @@ fn prepare_embedding(
     Ok(Plan::new(invoke))
 }
 
-/// Columns of a table that stores several values in a byte.
+/// Number of columns of a table that stores several values in a byte.
 fn columns(weight: &TensorInfo, bits: usize) -> Result<usize, KernelError> {
     weight.size(1).checked_mul(8 / bits).ok_or(bad(0, "too many columns"))
 }
@@ -233,8 +240,8 @@ fn embedding(ctx: &mut Invoke, bits: usize, out: usize) -> Result<(), KernelErro
     Ok(())
 }
 
-/// Checks the multiplication of a floating-point matrix with an 8-bit one; `shared` is the weight's
-/// dimension k.
+/// Checks the operands of a multiplication of a floating-point matrix with an 8-bit one. `shared`
+/// is the dimension k of the weight.
 fn prepare_mixed(
     ctx: &mut Prepare,
     shared: usize,

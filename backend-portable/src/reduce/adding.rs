@@ -54,7 +54,7 @@ fn way<C>(geometry: &Geometry) -> Way {
     Way::of::<C>(summands, results, geometry.elements.levels().0.len() > 1)
 }
 
-/// Computes the sums of results `from..to`.
+/// Computes the sums for results `from..to`.
 fn each_sum<C: Arithmetic>(
     parallel: &dyn Parallel,
     source: &Source<C>,
@@ -97,7 +97,8 @@ fn each_sum<C: Arithmetic>(
 /// which is small on microcontrollers.
 const TOGETHER: usize = if cfg!(feature = "std") { 128 } else { WIDE };
 
-/// Sums up to [`TOGETHER`] (or [`LANES`]) columns, starting at `base` with stride `step`.
+/// Sums up to [`TOGETHER`] (or [`LANES`]) adjacent columns; the first is at `base`, and rows have
+/// the stride `step`.
 fn side_by_side<C: Arithmetic>(
     source: &Source<C>,
     geometry: &Geometry,
@@ -118,7 +119,7 @@ fn side_by_side<C: Arithmetic>(
     sums
 }
 
-/// Sums a single result, run by run.
+/// Sums the elements of a single result, run by run.
 fn one<C: Arithmetic>(
     parallel: &dyn Parallel,
     source: &Source<C>,

@@ -1,5 +1,5 @@
-//! Multidimensional histograms (`histogramdd`): counts the rows of a matrix of points by box, with
-//! edges for each column.
+//! Multidimensional histograms (`histogramdd`): count the points, rows of a matrix, in each box.
+//! Each column has its own bin edges.
 
 use super::edges::{bin_of, checked_ends, equally_spaced};
 use crate::number::{load, round_through, rounded, store, unsupported};
@@ -37,8 +37,9 @@ kernels! { BINS:
             Ok(Plan::new(edges_alone).with_scratch(bytes))
         },
     );
-    /// `aten::_histogramdd_from_bin_cts.out(self, bins, range, weight, density, out)`: number of
-    /// points per box between such edges, or the sum of their weights, or its density.
+    /// `aten::_histogramdd_from_bin_cts.out(self, bins, range, weight, density, out)`: the number
+    /// of points in each box between equally spaced edges, or the sum of their weights, or its
+    /// density.
     HISTOGRAMDD_FROM_BIN_CTS_OUT = Kernel::new(
         "aten::_histogramdd_from_bin_cts.out",
         &[Tensor, IntList, OptionalFloatList, OptionalTensor, Bool, Out],
@@ -47,8 +48,8 @@ kernels! { BINS:
             prepare(ctx, &counts, [3, 5], by_counts)
         },
     );
-    /// `aten::_histogramdd_from_bin_tensors.out(self, bins, weight, density, out)`: the same
-    /// between given, ascending edges.
+    /// `aten::_histogramdd_from_bin_tensors.out(self, bins, weight, density, out)`: like
+    /// [`HISTOGRAMDD_FROM_BIN_CTS_OUT`], between given, ascending edges.
     HISTOGRAMDD_FROM_BIN_TENSORS_OUT = Kernel::new(
         "aten::_histogramdd_from_bin_tensors.out",
         &[Tensor, TensorList, OptionalTensor, Bool, Out],
@@ -97,7 +98,8 @@ fn columns(args: &Arguments) -> Result<usize, KernelError> {
     }
 }
 
-/// Number of bins per column, from argument 1; also checks the range, argument 2.
+/// Returns the number of bins of each column, from argument 1, after checking the range,
+/// argument 2.
 fn counts(args: &Arguments, columns: usize) -> Result<Sizes, KernelError> {
     if args.list_len(1)? != columns {
         return Err(KernelError::argument(1, "expected a bin count per column"));
@@ -114,7 +116,7 @@ fn counts(args: &Arguments, columns: usize) -> Result<Sizes, KernelError> {
     Ok(counts)
 }
 
-/// Number of edges and of boxes, which are kept in scratch memory.
+/// Number of edges and number of boxes; both are stored in scratch memory.
 fn scratch_lens(counts: &[i32]) -> Option<[usize; 2]> {
     let sizes = || counts.iter().map(|count| *count as usize);
     let edges = sizes().try_fold(0usize, |sum, size| sum.checked_add(size)?.checked_add(1))?;
@@ -155,8 +157,8 @@ fn prepare(
     Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(len, size_of::<f64>())?))
 }
 
-/// Edges of a column, from the bin count in argument 1 and the range in argument 2, by default that
-/// of the values.
+/// Computes the edges of a column from the bin count in argument 1 and the range in argument 2, by
+/// default that of the values.
 fn column_edges(
     ctx: &Invoke,
     input: &TensorRef,
@@ -220,7 +222,7 @@ fn by_edges(ctx: &mut Invoke) -> Result<(), KernelError> {
     })
 }
 
-/// Writes the edges of a column.
+/// Function that writes the edges of a column.
 type Edges<'a> = &'a dyn Fn(&Invoke, &TensorRef, usize, &mut [f64]) -> Result<(), KernelError>;
 
 fn count(
@@ -241,7 +243,7 @@ fn count(
         rest = behind;
     }
     let edges = &*edges;
-    // The edges of each column, one more than its bins.
+    // Splits off the edges of each column, one more than its bins.
     let each = || {
         counts.iter().scan(edges, |rest, count| {
             let (own, behind) = rest.split_at_checked(*count as usize + 1)?;

@@ -1,10 +1,10 @@
 //! PyTorch's order of summation on CPUs, to match sums and means in the last bit.
 //!
-//! A sum is built in levels. At least 16 summands are added to a partial sum, as many partial sums
-//! to one of the next level, and so on. The remainders of all levels are added at the end, lowest
-//! first. Which summands are added in parallel depends on the memory layout ([`Way`]). PyTorch's
-//! vectors have 32 bytes here, whatever instructions it uses (`ATEN_CPU_CAPABILITY` changes no
-//! sum).
+//! A sum is built in levels (cascade summation): at least 16 summands are added to a partial sum,
+//! the same number of partial sums to a partial sum of the next level, and so on. The remainders of
+//! all levels are added at the end, lowest level first. The memory layout determines which summands
+//! are accumulated in parallel ([`Way`]). PyTorch's vectors have 32 bytes in these loops, whatever
+//! instructions it uses (`ATEN_CPU_CAPABILITY` changes no sum).
 //!
 //! PyTorch's result depends on its number of threads only for sums of 32,768 or more values to a
 //! single result. This module implements the order of one thread.
@@ -19,44 +19,44 @@ use torchlet_core::Parallel;
 const VECTOR: usize = 32;
 /// Number of partial sums, of scalars or vectors, that are accumulated in parallel.
 const ABREAST: usize = 4;
-/// Maximum number of values per vector.
+/// Maximum number of values per vector: those of `f32`.
 pub(crate) const LANES: usize = VECTOR / size_of::<f32>();
-/// Maximum number of values in all vectors that are accumulated in parallel.
+/// Maximum number of values that are accumulated in parallel.
 pub(crate) const WIDE: usize = ABREAST * LANES;
 /// Number of levels of partial sums.
 const LEVELS: u32 = 4;
-/// Minimum number of summands per level; sums of fewer rows have no levels.
+/// Minimum number of steps per level. Sums of fewer rows have no levels.
 const SHORT: usize = 16;
 
-/// Number of values of type `C` per vector.
+/// Number of values of compute type `C` per vector.
 pub(crate) const fn lanes_of<C>() -> usize {
     if size_of::<C>() > size_of::<f32>() { VECTOR / size_of::<u64>() } else { LANES }
 }
 
-/// Dimension of parallel accumulation.
+/// Choice of the values that are accumulated in parallel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Vectors within each run of summands, four at a time.
+    /// The summands of one result: four vectors of a contiguous run.
     Vectors,
-    /// Each result separately, four summands at a time.
+    /// The summands of one result: four at a time.
     Fours,
-    /// Adjacent results: row by row for those that [`Columns`] selects, [`Fours`](Way::Fours) for
+    /// Adjacent results, row by row, for those that [`Columns`] selects; [`Fours`](Way::Fours) for
     /// the others.
     Columns(Columns),
 }
 
-/// Adjacent results.
+/// Adjacent results, in groups of `of`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Columns {
-    /// Number of contiguous results.
+    /// Number of contiguous results in a group.
     pub(crate) of: usize,
-    /// Number of these, from the first on, with a single partial sum.
+    /// Number of results at the start of a group that are computed with a single partial sum each.
     pub(crate) abreast: usize,
 }
 
 impl Columns {
-    /// Whether this result has a single partial sum, and for how many results from it on that is
-    /// equal.
+    /// Returns whether this result is computed with a single partial sum, and the number of
+    /// consecutive results, from this one on, for which that is the same.
     pub(crate) fn place(&self, result: usize) -> (bool, usize) {
         let column = result % self.of.max(1);
         match self.abreast.checked_sub(column) {
@@ -66,7 +66,8 @@ impl Columns {
     }
 }
 
-/// Size and stride of a merged dim. Step 0 if the innermost dim does not move in memory.
+/// Size and stride of the innermost dims, merged. The stride is 0 if the innermost dim does not
+/// advance in memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Along {
     pub(crate) size: usize,
@@ -74,8 +75,8 @@ pub(crate) struct Along {
 }
 
 impl Way {
-    /// Selects PyTorch's algorithm for summands of type `C`, from the innermost dims of summands
-    /// and results after contiguous dims are merged. `runs` says whether more dims are reduced.
+    /// Selects PyTorch's algorithm for summands of type `C`, from the merged innermost dims of
+    /// summands and results. `runs` is true if further dims are reduced.
     pub(crate) fn of<C>(summands: Along, results: Along, runs: bool) -> Way {
         let lanes = lanes_of::<C>();
         let wide = ABREAST * lanes;
@@ -112,7 +113,7 @@ pub(crate) fn add_all<C: Arithmetic>(into: &mut [C], from: &[C]) {
     }
 }
 
-/// Addition of summands, scalars or vectors.
+/// Addition of summands: scalars or SIMD vectors.
 pub(crate) trait Adds: Copy {
     /// Type of a summand.
     type V: Copy;
@@ -146,7 +147,7 @@ impl<C: Arithmetic> Adds for Numbers<C> {
 }
 
 /// Sums a range of rows of `N` summands, with levels of `2^power` steps. `add(i, sums)` adds row
-/// `i`. The first row begins a step.
+/// `i`. The range starts at the beginning of a step.
 #[inline(always)]
 fn part<A: Adds, const N: usize>(
     adds: A,
@@ -200,10 +201,11 @@ fn cascade<A: Adds, const N: usize>(
     part(adds, power(rows), 0..rows, add)
 }
 
-/// Parts per batch that threads divide.
+/// Number of parts that threads compute at a time.
 const PARTS: usize = 8;
 
-/// Like [`cascade`], for many rows: the third-level partial sums are parts that threads compute.
+/// Like [`cascade`], for many rows. Threads compute parts, each of which is a partial sum of the
+/// third level.
 #[inline(never)]
 fn in_parallel<C: Arithmetic, const N: usize>(
     parallel: &dyn Parallel,
@@ -236,8 +238,8 @@ fn in_parallel<C: Arithmetic, const N: usize>(
     low
 }
 
-/// The sum over a contiguous run, with vectors of `N / 4` values. `add(i, values)` adds the
-/// elements from index `i` on.
+/// Sums a contiguous run, with vectors of `N / 4` values. `add(i, values)` adds the elements from
+/// index `i` on to `values`.
 #[inline(always)]
 pub(crate) fn along<C: Arithmetic, const N: usize>(
     parallel: &dyn Parallel,
@@ -264,7 +266,7 @@ pub(crate) fn along<C: Arithmetic, const N: usize>(
     add_up(total, &sums[..lanes])
 }
 
-/// Adds the parallel partial sums to the first of them.
+/// Adds the four parallel partial sums; the result is the first of them.
 #[inline(always)]
 fn join<C: Arithmetic, const N: usize>(sums: &mut [C; N]) {
     let (first, others) = sums.split_at_mut(N / ABREAST);
@@ -276,7 +278,7 @@ fn add_up<C: Arithmetic>(start: C, values: &[C]) -> C {
     values.iter().fold(start, |sum, value| sum.add(*value))
 }
 
-/// Sums up to `N` columns, row by row. `add(row, sums)` adds a row.
+/// Sums up to `N` columns, row by row. `add(row, sums)` adds a row to the sums.
 #[inline(always)]
 pub(crate) fn abreast<C: Arithmetic, const N: usize>(
     rows: usize,
@@ -284,7 +286,7 @@ pub(crate) fn abreast<C: Arithmetic, const N: usize>(
     add: impl Fn(usize, &mut [C]),
 ) -> [C; N] {
     if columns == N {
-        // With a trip count that the compiler knows.
+        // The trip count is constant here.
         return cascade(Numbers(PhantomData), rows, |row, sums| add(row, sums));
     }
     cascade(Numbers(PhantomData), rows, |row, sums| add(row, &mut sums[..columns]))
@@ -299,7 +301,7 @@ pub(crate) fn in_fours<C: Arithmetic, const N: usize>(
 ) -> [C; N] {
     let each = N / ABREAST;
     let groups = rows / ABREAST;
-    // With a trip count that the compiler knows, if possible.
+    // The trip count is constant if possible.
     let mut sums: [C; N] = if columns == each {
         cascade(Numbers(PhantomData), groups, |group, sums| {
             for (row, sums) in sums.chunks_exact_mut(each).enumerate() {

@@ -7,8 +7,9 @@ use torchlet_core::Param::{Int, OptionalTensor, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::bincount.out(self, weights, minlength, out)`: number of occurrences of each integer
-    /// from 0 to the maximum, at least `minlength` counts; or the sums of their weights.
+    /// `aten::bincount.out(self, weights, minlength, out)`: the number of occurrences of each
+    /// integer, or the sum of their weights. The output extends from 0 to the maximum, and has at
+    /// least `minlength` elements.
     BINCOUNT_OUT =
         Kernel::new("aten::bincount.out", &[Tensor, OptionalTensor, Int, Out], |ctx| {
             let input = ctx.info(0)?;

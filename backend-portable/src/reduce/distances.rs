@@ -12,16 +12,16 @@ use torchlet_core::rules::broadcast;
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, TensorInfo, TensorRef};
 
 kernels! {
-    /// `aten::_cdist_forward.out(x1, x2, p, compute_mode, out)`: distances between each row of `x1`
-    /// and each row of `x2`.
+    /// `aten::_cdist_forward.out(x1, x2, p, compute_mode, out)`: the distance between each row of
+    /// `x1` and each row of `x2`.
     CDIST_OUT = Kernel::new(
         "aten::_cdist_forward.out",
         &[Tensor, Tensor, Float, OptionalInt, Out],
         prepare_between,
     );
-    /// `aten::dist.out(self, other, p, out)`: the norm of the difference.
+    /// `aten::dist.out(self, other, p, out)`: the p-norm of the difference.
     DIST_OUT = Kernel::new("aten::dist.out", &[Tensor, Tensor, Scalar, Out], prepare_whole);
-    /// `aten::_pdist_forward.out(self, p, out)`: distances between each row and every later one.
+    /// `aten::_pdist_forward.out(self, p, out)`: the distance between each row and every later one.
     PDIST_OUT = Kernel::new("aten::_pdist_forward.out", &[Tensor, Float, Out], prepare_within);
 }
 
@@ -125,7 +125,7 @@ fn whole<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Splits off the last two sizes.
+/// Splits a shape into batch sizes and the last two sizes.
 fn split(sizes: &[i32]) -> Option<(&[i32], [i32; 2])> {
     let (batch, last) = sizes.split_last_chunk::<2>()?;
     Some((batch, *last))
@@ -144,12 +144,12 @@ fn prepare_within(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     by_type(ctx, 2, [within::<f32>, within::<f64>])
 }
 
-/// Number of pairs of `count` rows.
+/// Number of pairs among `count` rows.
 pub(super) fn pairs(count: usize) -> Option<usize> {
     Some(count.checked_mul(count.saturating_sub(1))? / 2)
 }
 
-/// The norm of a distance.
+/// A p-norm; special values of p have their own variants.
 #[derive(Clone, Copy)]
 pub(super) enum Norm<C> {
     /// Number of nonzero differences.
@@ -171,9 +171,9 @@ impl<C: Real + Ordered> Norm<C> {
         }
     }
 
-    /// Distance between two vectors of `len` elements, given by first element and stride. The
-    /// maximum norm ignores NaN if `OF_NUMBERS`, else propagates it: PyTorch does the former in
-    /// `cdist`, the latter in `pdist`.
+    /// Distance between two vectors of `len` elements, each given by its first element and stride.
+    /// If `OF_NUMBERS`, the maximum norm ignores NaN, as PyTorch does in `cdist`; otherwise NaN
+    /// propagates, as in `pdist`.
     fn distance<const OF_NUMBERS: bool>(
         &self,
         [a, b]: [&TensorRef; 2],
@@ -214,7 +214,7 @@ impl<C: Real + Ordered> Norm<C> {
     }
 }
 
-/// Strides of an input's rows over the output dims, and stride within a row.
+/// Strides of an input for walks over the output, and stride within a row.
 fn row_steps(input: &TensorInfo, out: &TensorInfo, own: usize) -> (Steps, isize) {
     let strides = input.strides();
     let stride = |dim: usize| strides.get(dim).map_or(0, |&stride| stride as isize);
@@ -224,7 +224,7 @@ fn row_steps(input: &TensorInfo, out: &TensorInfo, own: usize) -> (Steps, isize)
     for dim in (0..batch).filter(|&dim| input.size(dim) != 1) {
         steps.strides[dim + missing] = stride(dim);
     }
-    // Rows of `x1` correspond to rows of the output, rows of `x2` to columns.
+    // The rows of `x1` are the rows of the output; the rows of `x2` are its columns.
     steps.strides[out.rank() - 2 + own] = stride(rank - 2);
     (steps, stride(rank - 1))
 }

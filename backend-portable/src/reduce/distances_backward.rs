@@ -20,7 +20,7 @@ kernels! {
         &[Tensor, Tensor, Tensor, Float, Tensor, Out],
         prepare_between,
     );
-    /// `aten::_pdist_backward.out(grad, self, p, pdist, out)`
+    /// `aten::_pdist_backward.out(grad, self, p, pdist, out)`: the gradient of `self`.
     PDIST_BACKWARD_OUT = Kernel::new(
         "aten::_pdist_backward.out",
         &[Tensor, Tensor, Float, Tensor, Out],
@@ -91,7 +91,7 @@ fn prepare_within(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     plan(input.scalar_type, [within::<f32>, within::<f64>])
 }
 
-/// Gradient contribution of one distance to the elements of the first row.
+/// Derivative of one distance with respect to the elements of the first row.
 struct Slope<C> {
     norm: Norm<C>,
     /// Gradient of the distance.
@@ -100,7 +100,7 @@ struct Slope<C> {
 }
 
 impl<C: Real + Ordered> Slope<C> {
-    /// The contribution to an element, from the difference of the elements.
+    /// Gradient contribution to an element, from the difference of both elements.
     fn at(&self, difference: C) -> C {
         let (zero, one) = (C::default(), C::count(1));
         let size = difference.abs();
@@ -109,7 +109,7 @@ impl<C: Real + Ordered> Slope<C> {
         } else if difference < zero {
             -one
         } else {
-            // Zero or NaN.
+            // The difference is zero or NaN.
             difference
         };
         let apart = self.distance != zero;
@@ -122,7 +122,7 @@ impl<C: Real + Ordered> Slope<C> {
                 sign * size.pow(p - one) * self.grad / self.distance.pow(p - one)
             }
             Norm::Two | Norm::Of(_) => zero,
-            // Only elements whose difference equals the distance contribute.
+            // Only elements whose difference equals the distance affect the maximum norm.
             Norm::Infinity if size == self.distance => self.grad * sign,
             Norm::Infinity => sign * zero,
         }
@@ -134,7 +134,7 @@ fn between<C: Real + Ordered + Number>(ctx: &mut Invoke) -> Result<(), KernelErr
     let (grad, a, b, distances) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?, ctx.tensor(4)?);
     let norm = Norm::<C>::new(ctx.float(3)?);
     let out = ctx.out(5)?;
-    // The other rows vary per distance, not per output row; elements are the same.
+    // The other rows depend on the distance, not on the output row; the element index is the same.
     let steps = |info: &TensorInfo, [row, element]: [bool; 2]| {
         let own = info.strides();
         let (rank, missing) = (info.rank(), out.rank() - info.rank());

@@ -1,4 +1,4 @@
-//! Histograms: counts of values between edges.
+//! Histograms: counts of values between bin edges.
 //!
 //! Each step is computed in `f64` and rounded to the tensors' dtype, which yields the values that
 //! PyTorch computes in that dtype.
@@ -10,9 +10,9 @@ use torchlet_core::Param::{Bool, Int, OptionalFloatList, OptionalTensor, Out, Te
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::histogram.bin_ct_out(self, bins, range, weight, density, hist, bin_edges)`: number of
-    /// values in each of `bins` equal bins, over a given range or that of the values; or the sums
-    /// of their weights, or their density.
+    /// `aten::histogram.bin_ct_out(self, bins, range, weight, density, hist, bin_edges)`: the
+    /// number of values in each of `bins` bins of equal width, or the sum of their weights, or its
+    /// density. The bins extend over `range`, by default that of the values.
     HISTOGRAM_BIN_CT_OUT = Kernel::new(
         "aten::histogram.bin_ct_out",
         &[Tensor, Int, OptionalFloatList, OptionalTensor, Bool, Out, Out],
@@ -27,8 +27,8 @@ kernels! {
             prepare(ctx, bins, 3, by_count)
         },
     );
-    /// `aten::histogram.bins_tensor_out(self, bins, weight, density, hist, bin_edges)`: the same
-    /// between given, ascending edges.
+    /// `aten::histogram.bins_tensor_out(self, bins, weight, density, hist, bin_edges)`: like
+    /// [`HISTOGRAM_BIN_CT_OUT`], between given, ascending edges.
     HISTOGRAM_BINS_TENSOR_OUT = Kernel::new(
         "aten::histogram.bins_tensor_out",
         &[Tensor, Tensor, OptionalTensor, Bool, Out, Out],
@@ -53,7 +53,7 @@ fn scratch_for(edges: usize) -> Result<usize, KernelError> {
     scratch::bytes_for(edges.saturating_mul(2), size_of::<f64>())
 }
 
-/// Resizes the outputs, and checks all tensors from the weights, argument `weight`, on.
+/// Resizes the outputs, and checks the tensors from the weights (argument `weight`) on.
 fn prepare(
     ctx: &mut Prepare,
     bins: usize,
@@ -98,7 +98,7 @@ fn by_count(ctx: &mut Invoke) -> Result<(), KernelError> {
     count(ctx, edges, sums, 3)
 }
 
-/// Equally spaced edges like `linspace`, computed from the nearer end.
+/// Equally spaced edges, like `linspace`: each is computed from the nearer end.
 pub(super) fn equally_spaced(scalar_type: ScalarType, [low, high]: [f64; 2], edges: &mut [f64]) {
     let rounded = |value| rounded(scalar_type, value);
     let bins = edges.len().saturating_sub(1);
@@ -144,14 +144,14 @@ pub(super) fn checked_ends(
     Ok([low - apart, high + apart].map(|end| rounded(scalar_type, end)))
 }
 
-/// The bin of a value, or `None` if it is outside. The last edge belongs to the last bin.
+/// Returns the bin of a value, or `None` if it is outside. The last edge belongs to the last bin.
 pub(super) fn bin_of(edges: &[f64], value: f64) -> Option<usize> {
     let (low, high) = (edges.first()?, edges.last()?);
     let behind = edges.partition_point(|edge| *edge <= value);
     (value >= *low && value <= *high).then(|| behind.saturating_sub(1).min(edges.len() - 2))
 }
 
-/// Visits values in memory order by blocks, with the position of the first.
+/// Visits the values in memory order, block by block, with the position of the first value.
 fn each_block(tensor: &TensorRef, visit: &mut dyn FnMut(usize, &[f64])) {
     for start in (0..tensor.numel()).step_by(BLOCK) {
         let mut block = [0.0; BLOCK];
@@ -169,8 +169,8 @@ fn by_edges(ctx: &mut Invoke) -> Result<(), KernelError> {
     count(ctx, edges, sums, 2)
 }
 
-/// Counts values between edges and writes the outputs; `weight` is the argument of the optional
-/// weights.
+/// Counts the values between edges and writes the outputs. `weight` is the argument index of the
+/// optional weights.
 fn count(
     ctx: &mut Invoke,
     edges: &[f64],

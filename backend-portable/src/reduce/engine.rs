@@ -4,9 +4,9 @@
 //! dims are the outer ones), several results are computed together, row by row. Otherwise, each
 //! result is computed separately, in runs over the innermost reduced dim.
 //!
-//! Elements are folded into partial states of a few hundred, which are merged pairwise, so that the
-//! rounding error of a sum grows with the logarithm of its length. The order of merging depends
-//! only on the shape, never on the number of threads.
+//! Up to a few hundred elements are folded into a partial state, and partial states are merged
+//! pairwise, so that the rounding error of a sum grows with the logarithm of its length. The order
+//! of merging depends only on the shape, never on the number of threads.
 
 use super::cascade::add_all;
 use crate::compute::split::{for_each_chunk_mut, for_each_chunks_mut};
@@ -21,27 +21,29 @@ use torchlet_core::{Parallel, ScalarType, Serial, TensorInfo, TensorRef};
 pub(crate) trait Reducer<C>: Sync {
     /// Accumulator.
     type State: Copy + Send + Sync;
-    /// The accumulator of no values.
+    /// The initial state, of no values.
     fn start(&self) -> Self::State;
-    /// Folds consecutive values; `first` is the index of the first.
+    /// Folds consecutive values into a state; `first` is the index of the first value.
     fn fold(&self, state: &mut Self::State, values: &[C], first: usize);
-    /// Folds one value into each state; all have index `number`.
+    /// Folds one value into each state; all values have index `number` in their reduction.
     fn fold_each(&self, states: &mut [Self::State], values: &[C], number: usize);
-    /// Merges two accumulators; the values of `a` come first.
+    /// Merges two states; the values of `a` come first.
     fn merge(&self, a: Self::State, b: Self::State) -> Self::State;
 }
 
-/// Values per conversion block.
+/// Number of values per conversion block.
 const BLOCK: usize = 32;
-/// Results computed together. Their states are on the stack, which is small on microcontrollers.
+/// Number of results that are computed together. Their states are on the stack, which is small on
+/// microcontrollers.
 const LANES: usize = if cfg!(feature = "std") { 128 } else { 32 };
-/// Values folded into a state before it is merged.
+/// Number of values that are folded into a state before it is merged.
 const FOLD: usize = 256;
-/// Rows folded into a state before it is merged, if results are computed together.
+/// Number of rows that are folded into the states before they are merged, if results are computed
+/// together.
 const ROWS: usize = 32;
-/// Values per part of a long reduction; threads compute parts.
+/// Number of values per part of a long reduction; threads compute parts.
 const PART: usize = 1 << 15;
-/// Parts per batch.
+/// Number of parts that are computed at a time.
 const PARTS: usize = 16;
 /// Minimum number of elements per thread.
 const GRAIN: usize = 1 << 14;
@@ -55,12 +57,12 @@ pub(crate) enum Order {
     Index,
 }
 
-/// Positions of the elements of each result.
+/// Iteration over the elements of each result.
 #[derive(Debug)]
 pub(crate) struct Geometry {
-    /// Walk over the results; the input position is that of the first element.
+    /// Walk over the results; yields the position of the first element of each.
     pub(super) results: Walk<1>,
-    /// Walk over the elements of a result, relative to the first.
+    /// Walk over the elements of one result, relative to its first element.
     pub(super) elements: Walk<1>,
 }
 
@@ -108,7 +110,8 @@ impl Geometry {
     }
 }
 
-/// Pairwise merging of partial states of equal weight.
+/// Pairwise merging of partial states, like a binary counter: only states of the same number of
+/// merges are merged.
 struct Tournament<S> {
     levels: [S; 32],
     taken: u32,
@@ -130,7 +133,7 @@ impl<S: Copy> Tournament<S> {
         self.taken = self.taken.wrapping_add(1);
     }
 
-    /// Merges all states, followed by a last one.
+    /// Merges all states, and then a last one.
     fn finish(&self, last: S, merge: impl Fn(S, S) -> S) -> S {
         let mut state = last;
         for (bit, level) in self.levels.iter().enumerate() {
@@ -175,7 +178,8 @@ impl<'a, C: Compute> Source<'a, C> {
         }
     }
 
-    /// Calls `f(values, index of the first)` for elements from `start` on with the given stride.
+    /// Calls `f(values, index of the first)` for blocks of `len` elements, from `start` on with the
+    /// given stride.
     #[inline(always)]
     fn each_block(&self, start: isize, stride: isize, len: usize, mut f: impl FnMut(&[C], usize)) {
         if let (Some(direct), 1) = (self.direct, stride) {
@@ -226,8 +230,7 @@ fn each_states<C: Compute, R: Reducer<C>>(
     });
 }
 
-/// Computes the states of adjacent results from adjacent elements; `states` hold their initial
-/// value.
+/// Computes the states of adjacent results from adjacent elements. `states` are initial states.
 fn side_by_side<C: Compute, R: Reducer<C>>(
     source: &Source<C>,
     walk: &Walk<1>,
@@ -240,8 +243,8 @@ fn side_by_side<C: Compute, R: Reducer<C>>(
             reducer.fold_each(&mut states[first..], values, row);
         });
     }
-    // `low` has the states of `ROWS` rows, `middle` of `ROWS * ROWS`, and `states` of all earlier
-    // rows.
+    // `low` has the state of up to `ROWS` rows, `middle` of up to `ROWS * ROWS`, and `states` of
+    // all earlier rows.
     let (mut low, mut middle) = ([reducer.start(); LANES], [reducer.start(); LANES]);
     let len = states.len();
     let (low, middle) = (&mut low[..len], &mut middle[..len]);
@@ -282,7 +285,7 @@ fn each_row<C: Compute>(
     });
 }
 
-/// The state of a single result; its parts may run in parallel.
+/// Computes the state of a single result. Its parts may run in parallel.
 fn one_result<C: Compute, R: Reducer<C>>(
     parallel: &dyn Parallel,
     source: &Source<C>,
@@ -314,7 +317,7 @@ fn one_result<C: Compute, R: Reducer<C>>(
     all.finish(reducer.start(), merge)
 }
 
-/// The state of elements `from..to` of a result.
+/// Computes the state of elements `from..to` of a result.
 fn one_part<C: Compute, R: Reducer<C>>(
     source: &Source<C>,
     walk: &Walk<1>,
@@ -349,8 +352,8 @@ fn one_part<C: Compute, R: Reducer<C>>(
     all.finish(state, merge)
 }
 
-/// Reduces a tensor into `M` outputs of equal numel, given by bytes and element size.
-/// `write(states, parts)` converts states to the corresponding parts of the outputs.
+/// Reduces a tensor into `M` outputs with equal numbers of elements. `outs` holds their bytes and
+/// element sizes. `write(states, parts)` converts states to the corresponding parts of the outputs.
 pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
     parallel: &dyn Parallel,
     input: &TensorRef,
@@ -368,8 +371,9 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
 /// Callback for states, with the index of the first.
 pub(super) type Take<'a, S> = &'a mut dyn FnMut(usize, &[S]);
 
-/// Distributes results over threads. `states(parallel, (from, to), take)` passes the states of
-/// results `from..to` to `take`; `write` converts them to results, as in [`reduce`].
+/// Distributes results over threads. `states(parallel, (from, to), take)` computes the states of
+/// results `from..to` and passes them to `take`; `write` converts them to results, as in
+/// [`reduce`].
 pub(super) fn spread<S, const M: usize>(
     parallel: &dyn Parallel,
     geometry: &Geometry,
@@ -379,7 +383,7 @@ pub(super) fn spread<S, const M: usize>(
 ) {
     let numel = geometry.results.numel();
     let count = geometry.count();
-    // A chunk needs enough work for a thread, and enough results to compute together.
+    // A chunk needs enough work for a thread, and enough results to be computed together.
     let least = (GRAIN / count.max(1)).clamp(1, GRAIN);
     let chunk = numel.div_ceil(parallel.threads().max(1) * 4).max(least);
     let chunk = if chunk > LANES { chunk.next_multiple_of(LANES) } else { chunk };

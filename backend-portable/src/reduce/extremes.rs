@@ -12,19 +12,19 @@ use torchlet_core::Param::{Bool, Int, IntList, OptionalInt, OptionalIntList, Out
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! {
-    /// `aten::amax.out(self, dim, keepdim, out)`
+    /// `aten::amax.out(self, dim, keepdim, out)`: the maximum over `dim`.
     AMAX_OUT = Kernel::new("aten::amax.out", &[Tensor, IntList, Bool, Out], |ctx| {
         extreme(ctx, DIMS, 3, by_compute!(amax))
     });
-    /// `aten::amin.out(self, dim, keepdim, out)`
+    /// `aten::amin.out(self, dim, keepdim, out)`: the minimum over `dim`.
     AMIN_OUT = Kernel::new("aten::amin.out", &[Tensor, IntList, Bool, Out], |ctx| {
         extreme(ctx, DIMS, 3, by_compute!(amin))
     });
-    /// `aten::max.unary_out(self, out)`
+    /// `aten::max.unary_out(self, out)`: the maximum of all values.
     MAX_OUT = Kernel::new("aten::max.unary_out", &[Tensor, Out], |ctx| {
         extreme(ctx, Form::ALL, 1, by_compute!(max))
     });
-    /// `aten::min.unary_out(self, out)`
+    /// `aten::min.unary_out(self, out)`: the minimum of all values.
     MIN_OUT = Kernel::new("aten::min.unary_out", &[Tensor, Out], |ctx| {
         extreme(ctx, Form::ALL, 1, by_compute!(min))
     });
@@ -36,37 +36,41 @@ kernels! {
     MIN_DIM_OUT = Kernel::new("aten::min.dim_min", &[Tensor, Int, Bool, Out, Out], |ctx| {
         extreme_with_index(ctx, by_compute!(min_dim))
     });
-    /// `aten::argmax.out(self, dim, keepdim, out)`
+    /// `aten::argmax.out(self, dim, keepdim, out)`: the index of the maximum over `dim`, or of all
+    /// values.
     ARGMAX_OUT = Kernel::new("aten::argmax.out", &[Tensor, OptionalInt, Bool, Out], |ctx| {
         arg_extreme(ctx, by_compute!(argmax))
     });
-    /// `aten::argmin.out(self, dim, keepdim, out)`
+    /// `aten::argmin.out(self, dim, keepdim, out)`: the index of the minimum over `dim`, or of all
+    /// values.
     ARGMIN_OUT = Kernel::new("aten::argmin.out", &[Tensor, OptionalInt, Bool, Out], |ctx| {
         arg_extreme(ctx, by_compute!(argmin))
     });
-    /// `aten::any.all_out(self, out)`
+    /// `aten::any.all_out(self, out)`: whether any value is nonzero.
     ANY_ALL_OUT = Kernel::new("aten::any.all_out", &[Tensor, Out], |ctx| {
         any_or_all(ctx, Form::ALL, 1, by_compute!(any_of_all))
     });
-    /// `aten::any.out(self, dim, keepdim, out)`
+    /// `aten::any.out(self, dim, keepdim, out)`: whether any value over `dim` is nonzero.
     ANY_OUT = Kernel::new("aten::any.out", &[Tensor, Int, Bool, Out], |ctx| {
         any_or_all(ctx, EXACT_DIMS, 3, by_compute!(any))
     });
-    /// `aten::any.dims_out(self, dim, keepdim, out)`
+    /// `aten::any.dims_out(self, dim, keepdim, out)`: whether any value over several dims is
+    /// nonzero.
     ANY_DIMS_OUT = Kernel::new(
         "aten::any.dims_out",
         &[Tensor, OptionalIntList, Bool, Out],
         |ctx| any_or_all(ctx, EXACT_DIMS, 3, by_compute!(any)),
     );
-    /// `aten::all.all_out(self, out)`
+    /// `aten::all.all_out(self, out)`: whether all values are nonzero.
     ALL_ALL_OUT = Kernel::new("aten::all.all_out", &[Tensor, Out], |ctx| {
         any_or_all(ctx, Form::ALL, 1, by_compute!(all_of_all))
     });
-    /// `aten::all.out(self, dim, keepdim, out)`
+    /// `aten::all.out(self, dim, keepdim, out)`: whether all values over `dim` are nonzero.
     ALL_OUT = Kernel::new("aten::all.out", &[Tensor, Int, Bool, Out], |ctx| {
         any_or_all(ctx, EXACT_DIMS, 3, by_compute!(all))
     });
-    /// `aten::all.dims_out(self, dim, keepdim, out)`
+    /// `aten::all.dims_out(self, dim, keepdim, out)`: whether all values over several dims are
+    /// nonzero.
     ALL_DIMS_OUT = Kernel::new(
         "aten::all.dims_out",
         &[Tensor, OptionalIntList, Bool, Out],
@@ -75,7 +79,7 @@ kernels! {
 }
 
 const DIMS: Form = Form { dims: Dims::List(1), keep: Some(2) };
-/// A list of one may be given as an integer.
+/// For operators whose list of one dim may be given as an integer.
 const EXACT_DIMS: Form = Form { dims: Dims::ExactList(1), keep: Some(2) };
 const ONE: Form = Form { dims: Dims::One(1), keep: Some(2) };
 

@@ -7,8 +7,9 @@ use torchlet_core::Param::{Int, Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! {
-    /// `aten::histc.out(self, bins, min, max, out)`: number of values in each of `bins` equal bins
-    /// from `min` to `max`; over the range of the values if both are equal.
+    /// `aten::histc.out(self, bins, min, max, out)`: the number of values in each of `bins` bins of
+    /// equal width from `min` to `max`. If both are equal, the bins extend over the range of the
+    /// values.
     HISTC_OUT = Kernel::new("aten::histc.out", &[Tensor, Int, Scalar, Scalar, Out], prepare);
 }
 
@@ -29,7 +30,7 @@ fn histogram<C: Real + PartialOrd>(ctx: &mut Invoke) -> Result<(), KernelError> 
     crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let (count, scalar_type) = (input.numel(), input.scalar_type);
-    // Half values are rounded at each step, as in PyTorch, because this affects the edges.
+    // As in PyTorch, half values are rounded after each step, which affects the edges.
     let rounded = |value: C| {
         let mut values = [value];
         round_through(scalar_type, &mut values);

@@ -24,16 +24,16 @@ use engine::{Geometry, Order, Reducer, reduce};
 use torchlet_core::rules::{DimSet, reduced_count, reduced_shape};
 use torchlet_core::{Arguments, Invoke, KernelError, Prepare, ScalarType, TensorInfo, TensorRef};
 
-/// Source of the reduced dims in a call.
+/// Argument that specifies the reduced dims.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Dims {
     /// All dims.
     All,
-    /// The dim in this argument; all if it is absent.
+    /// The dim in this argument; all dims if it is absent.
     One(usize),
-    /// The dims in this list; all if it is absent or empty.
+    /// The dims in this list argument; all dims if it is absent or empty.
     List(usize),
-    /// The dims in this list; all if it is absent, none if it is empty.
+    /// The dims in this list argument; all dims if it is absent, no dims if it is empty.
     ExactList(usize),
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Dims {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) dims: Dims,
-    /// Argument of `keepdim`: whether reduced dims are kept with size 1.
+    /// Argument index of `keepdim`: whether reduced dims are kept with size 1.
     pub(crate) keep: Option<usize>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn expect_type(
     if found == expected { Ok(()) } else { Err(unsupported(arg, found)) }
 }
 
-/// Results stored at a time.
+/// Number of results that are stored at a time.
 const BLOCK: usize = 32;
 
 /// Stores the results that `finish` computes from states.

@@ -5,11 +5,11 @@ use crate::elementwise::Arithmetic;
 use crate::number::Compute;
 use crate::real::Real;
 
-/// Number of independent partial results.
+/// Number of independent partial results of a fold.
 const LANES: usize = 16;
 
-/// Up to this many values are folded sequentially, as in PyTorch, so that sums have the same
-/// digits.
+/// Maximum number of values that are folded sequentially, as in PyTorch, so that sums are the same
+/// in the last bit.
 const FEW: usize = 4;
 
 /// Folds values in [`LANES`] lanes, which are then merged as a tree.
@@ -89,7 +89,7 @@ fold_of_two! {
     Min: Ordered, C::HIGHEST, |a: C, b: C| if b.below(a) { b } else { a }
 }
 
-/// Values that can be compared; NaN wins every comparison.
+/// Values that can be compared. NaN is both greater and less than every value.
 pub(crate) trait Ordered: Compute {
     /// Lower bound of all values.
     const LOWEST: Self;
@@ -135,7 +135,7 @@ impl Ordered for i64 {
 pub(crate) struct ArgExtreme<const MAX: bool>;
 
 impl<const MAX: bool> ArgExtreme<MAX> {
-    /// The better of two values.
+    /// Returns the better of two values: the maximum or minimum.
     #[inline(always)]
     fn better<C: Ordered>(a: C, b: C) -> C {
         let second = if MAX { b.above(a) } else { b.below(a) };
@@ -152,7 +152,7 @@ impl<C: Ordered, const MAX: bool> Reducer<C> for ArgExtreme<MAX> {
     type State = (C, usize);
     #[inline(always)]
     fn start(&self) -> (C, usize) {
-        // A value that does not beat this equals it, so the first index is correct.
+        // Every value beats this one or equals it, so the first index is correct.
         (if MAX { C::LOWEST } else { C::HIGHEST }, 0)
     }
     #[inline(always)]
@@ -209,8 +209,8 @@ impl<C: Compute, const ALL: bool> Reducer<C> for AnyAll<ALL> {
     }
 }
 
-/// Count, mean, and sum of squared deviations. The mean is a sum of two values: for large means,
-/// its rounding error would affect the squares.
+/// Count, mean, and sum of squared deviations. The mean is stored as a sum of two values, because
+/// the rounding error of a large mean would affect the squares.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spread<C> {
     pub(crate) count: C,
@@ -220,7 +220,7 @@ pub(crate) struct Spread<C> {
     pub(crate) squares: C,
 }
 
-/// The sum of two values, rounded, and its rounding error.
+/// Adds two values; returns the rounded sum and its rounding error.
 #[inline(always)]
 fn split_sum<C: Real>(high: C, low: C) -> (C, C) {
     let sum = high + low;

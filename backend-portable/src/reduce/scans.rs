@@ -10,11 +10,11 @@ use torchlet_core::rules::normalize_dim;
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::cumsum.out(self, dim, dtype, out)`
+    /// `aten::cumsum.out(self, dim, dtype, out)`: the cumulative sum over `dim`.
     CUMSUM_OUT = Kernel::new("aten::cumsum.out", &[Tensor, Int, OptionalInt, Out], |ctx| {
         prepare(ctx, by_compute!(sums))
     });
-    /// `aten::cumprod.out(self, dim, dtype, out)`
+    /// `aten::cumprod.out(self, dim, dtype, out)`: the cumulative product over `dim`.
     CUMPROD_OUT = Kernel::new("aten::cumprod.out", &[Tensor, Int, OptionalInt, Out], |ctx| {
         prepare(ctx, by_compute!(products))
     });
@@ -48,7 +48,7 @@ fn prepare(ctx: &mut Prepare, functions: ByCompute) -> Result<Plan, KernelError>
     Ok(Plan::new(functions.choose(compute)))
 }
 
-/// A scan: folds one more value into the state and returns the result at its position.
+/// A scan: folds one value into the state, and returns the result at that position.
 trait Scan<C> {
     /// Accumulator.
     type State: Copy;

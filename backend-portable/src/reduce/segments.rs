@@ -72,7 +72,8 @@ impl Reduction {
     }
 }
 
-/// The argument that defines the segments, and how many more elements than segments it has.
+/// Returns the argument index of the lengths or offsets, and by how many elements it is longer than
+/// the number of segments.
 fn segment_arg(args: &Arguments) -> Result<(usize, usize), KernelError> {
     if !args.is_none(3) {
         return Err(KernelError::unsupported("segments given by indices"));
@@ -122,12 +123,12 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     Ok(Plan::new(invoke))
 }
 
-/// Number of index combinations of these dims.
+/// Number of elements of a tensor with only these dims.
 fn index_count(info: &TensorInfo, dims: Range<usize>) -> usize {
     dims.map(|dim| info.size(dim)).product()
 }
 
-/// Memory offset of an index combination of these dims.
+/// Memory offset of a row-major index over these dims.
 fn offset_of(info: &TensorInfo, dims: Range<usize>, index: usize) -> isize {
     let (mut rest, mut at) = (index, 0);
     for dim in dims.rev() {

@@ -17,7 +17,7 @@ use torchlet_core::rules::reduced_count;
 use torchlet_core::{Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! {
-    /// `aten::sum.IntList_out(self, dim, keepdim, dtype, out)`
+    /// `aten::sum.IntList_out(self, dim, keepdim, dtype, out)`: the sum over `dim`.
     SUM_OUT = Kernel::new(
         "aten::sum.IntList_out",
         &[Tensor, OptionalIntList, Bool, OptionalInt, Out],
@@ -31,7 +31,7 @@ kernels! {
             }
         },
     );
-    /// `aten::mean.out(self, dim, keepdim, dtype, out)`
+    /// `aten::mean.out(self, dim, keepdim, dtype, out)`: the mean over `dim`.
     MEAN_OUT = Kernel::new(
         "aten::mean.out",
         &[Tensor, OptionalIntList, Bool, OptionalInt, Out],
@@ -45,7 +45,7 @@ kernels! {
             }
         },
     );
-    /// `aten::mean.dtype_out(self, dtype, out)`: over all values.
+    /// `aten::mean.dtype_out(self, dtype, out)`: the mean of all values.
     MEAN_ALL_OUT = Kernel::new(
         "aten::mean.dtype_out",
         &[Tensor, OptionalInt, Out],
@@ -59,13 +59,13 @@ kernels! {
             }
         },
     );
-    /// `aten::prod.out(self, dtype, out)`: over all values.
+    /// `aten::prod.out(self, dtype, out)`: the product of all values.
     PROD_OUT = Kernel::new(
         "aten::prod.out",
         &[Tensor, OptionalInt, Out],
         |ctx| accumulate(ctx, Form::ALL, 1, 2, by_compute!(product_of_all), all_of_all),
     );
-    /// `aten::prod.int_out(self, dim, keepdim, dtype, out)`
+    /// `aten::prod.int_out(self, dim, keepdim, dtype, out)`: the product over `dim`.
     PROD_DIM_OUT = Kernel::new(
         "aten::prod.int_out",
         &[Tensor, Int, Bool, OptionalInt, Out],
@@ -85,31 +85,36 @@ kernels! {
             floating(ctx, NORM, &[5], [norm::<f32>, norm::<f64>])
         },
     );
-    /// `aten::var.out(self, dim, unbiased, keepdim, out)`
+    /// `aten::var.out(self, dim, unbiased, keepdim, out)`: the variance over `dim`; `unbiased`
+    /// selects Bessel's correction.
     VAR_OUT = Kernel::new(
         "aten::var.out",
         &[Tensor, OptionalIntList, Bool, Bool, Out],
         |ctx| floating(ctx, VAR, &[4], [variance::<f32, false>, variance::<f64, false>]),
     );
-    /// `aten::var.correction_out(self, dim, correction, keepdim, out)`
+    /// `aten::var.correction_out(self, dim, correction, keepdim, out)`: the variance over `dim`,
+    /// with `correction` fewer degrees of freedom.
     VAR_CORRECTION_OUT = Kernel::new(
         "aten::var.correction_out",
         &[Tensor, OptionalIntList, OptionalScalar, Bool, Out],
         |ctx| floating(ctx, VAR, &[4], [variance::<f32, false>, variance::<f64, false>]),
     );
-    /// `aten::std.out(self, dim, unbiased, keepdim, out)`
+    /// `aten::std.out(self, dim, unbiased, keepdim, out)`: the standard deviation over `dim`;
+    /// `unbiased` selects Bessel's correction.
     STD_OUT = Kernel::new(
         "aten::std.out",
         &[Tensor, OptionalIntList, Bool, Bool, Out],
         |ctx| floating(ctx, VAR, &[4], [variance::<f32, true>, variance::<f64, true>]),
     );
-    /// `aten::std.correction_out(self, dim, correction, keepdim, out)`
+    /// `aten::std.correction_out(self, dim, correction, keepdim, out)`: the standard deviation over
+    /// `dim`, with `correction` fewer degrees of freedom.
     STD_CORRECTION_OUT = Kernel::new(
         "aten::std.correction_out",
         &[Tensor, OptionalIntList, OptionalScalar, Bool, Out],
         |ctx| floating(ctx, VAR, &[4], [variance::<f32, true>, variance::<f64, true>]),
     );
-    /// `aten::var_mean.correction_out(self, dim, correction, keepdim, out0, out1)`
+    /// `aten::var_mean.correction_out(self, dim, correction, keepdim, out0, out1)`: variance and
+    /// mean over `dim`; the variance has `correction` fewer degrees of freedom.
     VAR_MEAN_OUT = Kernel::new(
         "aten::var_mean.correction_out",
         &[Tensor, OptionalIntList, OptionalScalar, Bool, Out, Out],
@@ -127,8 +132,7 @@ const VAR: Form = Form { dims: Dims::List(1), keep: Some(3) };
 
 const NORM: Form = Form { dims: Dims::List(2), keep: Some(3) };
 
-/// Prepares sums and products, which convert values to the dtype of the output first and compute in
-/// it.
+/// Prepares sums and products. They convert values to the dtype of the output and compute in it.
 fn accumulate(
     ctx: &mut Prepare,
     form: Form,
@@ -143,8 +147,8 @@ fn accumulate(
     Ok(Plan::new(if truth { of_bool } else { functions.choose(compute) }))
 }
 
-/// The compute type of a reduction of argument 0: that of the output, if the values, or the dtype
-/// that argument `dtype` names, can be cast to it.
+/// Returns the compute type of the output for a reduction of argument 0. An error unless the
+/// values, or the dtype in argument `dtype`, can be cast to the output.
 pub(crate) fn castable(
     args: &Arguments,
     dtype: usize,
@@ -252,7 +256,7 @@ fn norm<C: Real + Arithmetic + Ordered>(ctx: &mut Invoke) -> Result<(), KernelEr
     single(ctx, NORM, Memory, 5, &Norm(power, Sum, C::default()), |sum: C| sum.pow(root))
 }
 
-/// A reducer over a function of the values.
+/// A reducer over a function of the values; the third field is the result for no values.
 struct Norm<F, R, C>(F, R, C);
 
 impl<C: Compute, F: Fn(C) -> C + Sync, R: Reducer<C, State = C>> Reducer<C> for Norm<F, R, C> {

@@ -163,7 +163,7 @@ fn long_sums_are_precise() {
     let sum = |parallel: &dyn Parallel| sums::<f32>(parallel, &tensor, dims, &out)[0];
     assert_eq!(sum(&Serial), sum(&pool));
     assert!((f64::from(sum(&Serial)) / exact - 1.0).abs() < 2e-7, "{} {exact}", sum(&Serial));
-    // Columns, computed together.
+    // Adjacent columns, which are computed together.
     let columns = 3;
     let tensor = TensorRef::from_slice(&[1_000_000, columns], &data).unwrap();
     let out = TensorInfo::contiguous(ScalarType::Float, &[columns]).unwrap();

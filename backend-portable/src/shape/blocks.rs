@@ -105,7 +105,7 @@ kernels! { BLOCKS:
             _ => |ctx| glu::<f32>(ctx, |x| 1.0 / (1.0 + libm::expf(-x))),
         }))
     });
-    /// `aten::repeat_interleave.Tensor_out(repeats, output_size, out)`: repeats index `i`
+    /// `aten::repeat_interleave.Tensor_out(repeats, output_size, out)`: each index `i`, repeated
     /// `repeats[i]` times.
     REPEAT_INTERLEAVE_TENSOR_OUT =
         Kernel::new("aten::repeat_interleave.Tensor_out", &[Tensor, OptionalInt, Out], |ctx| {
@@ -122,7 +122,7 @@ kernels! { BLOCKS:
         });
 }
 
-/// The tensor with a dim split in two, the inner one of size `inner`.
+/// Splits a dim of a tensor in two; the inner one has size `inner`.
 fn divide(info: &TensorInfo, dim: usize, inner: usize) -> Option<TensorInfo> {
     let mut result = TensorInfo {
         scalar_type: info.scalar_type,
@@ -147,7 +147,7 @@ fn divide(info: &TensorInfo, dim: usize, inner: usize) -> Option<TensorInfo> {
     Some(result)
 }
 
-/// Channels, height and width, and the factor.
+/// Decodes channels, height and width, and the scale factor.
 fn pixels(ctx: &Arguments) -> Result<([i64; 3], i64), KernelError> {
     let info = ctx.info(0)?;
     let rank = KernelError::rank(0, info.rank());
@@ -174,8 +174,8 @@ fn prepare_pixels(ctx: &mut Prepare, last: [Option<i64>; 3]) -> Result<(), Kerne
     same_type(ctx, 0, 2)
 }
 
-/// Copies between input and output with split dims. The last dims of the output are those of the
-/// input in another order.
+/// Copies the input to the output, both with split dims. The last dims of the output are those of
+/// the input in the given order.
 fn rearrange(
     ctx: &Invoke,
     input: &TensorRef,
@@ -227,7 +227,7 @@ fn clear<E: Item>(info: &TensorInfo, out: &mut [E], diagonal: i64, lower: bool) 
     let lines = info.numel() / usize::try_from(columns).unwrap_or(1).max(1);
     for line in 0..lines {
         let row = line as i64 % rows;
-        // First column after the diagonal for `lower`, else the diagonal's column.
+        // Start of the zeroed columns for `lower`, otherwise their end.
         let edge = row.saturating_add(diagonal).saturating_add(i64::from(lower)).clamp(0, columns);
         let cleared = if lower { edge..columns } else { 0..edge };
         let at = position(info, line.saturating_mul(columns as usize));

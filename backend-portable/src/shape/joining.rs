@@ -16,7 +16,7 @@ use torchlet_core::{
 };
 
 kernels! { JOINING:
-    /// `aten::cat.out(tensors, dim, out)`.
+    /// `aten::cat.out(tensors, dim, out)`: concatenates tensors over `dim`.
     CAT_OUT = Kernel::new("aten::cat.out", &[TensorList, Int, Out], |ctx| {
         let (sizes, _) = cat_rule(ctx)?;
         ctx.resize(2, &sizes)?;
@@ -26,7 +26,7 @@ kernels! { JOINING:
             join(ctx, dim, false)
         }))
     });
-    /// `aten::stack.out(tensors, dim, out)`.
+    /// `aten::stack.out(tensors, dim, out)`: concatenates tensors over a new dim.
     STACK_OUT = Kernel::new("aten::stack.out", &[TensorList, Int, Out], |ctx| {
         let (sizes, _) = stack_rule(ctx)?;
         ctx.resize(2, &sizes)?;
@@ -36,20 +36,23 @@ kernels! { JOINING:
             join(ctx, dim, true)
         }))
     });
-    /// `aten::slice_scatter.out(self, src, dim, start, end, step, out)`.
+    /// `aten::slice_scatter.out(self, src, dim, start, end, step, out)`: a copy of `self` with a
+    /// slice of `dim` replaced by `src`.
     SLICE_SCATTER_OUT = Kernel::new(
         "aten::slice_scatter.out",
         &[Tensor, Tensor, Int, OptionalInt, OptionalInt, Int, Out],
         |ctx| prepare_scatter(ctx, 6, slice, |ctx| invoke_scatter(ctx, 6, slice)),
     )
     .updating(6, 0);
-    /// `aten::select_scatter.out(self, src, dim, index, out)`.
+    /// `aten::select_scatter.out(self, src, dim, index, out)`: a copy of `self` with one index of
+    /// `dim` replaced by `src`.
     SELECT_SCATTER_OUT =
         Kernel::new("aten::select_scatter.out", &[Tensor, Tensor, Int, Int, Out], |ctx| {
             prepare_scatter(ctx, 4, select, |ctx| invoke_scatter(ctx, 4, select))
         })
         .updating(4, 0);
-    /// `aten::diagonal_scatter.out(self, src, offset, dim1, dim2, out)`.
+    /// `aten::diagonal_scatter.out(self, src, offset, dim1, dim2, out)`: a copy of `self` with a
+    /// diagonal replaced by `src`.
     DIAGONAL_SCATTER_OUT =
         Kernel::new("aten::diagonal_scatter.out", &[Tensor, Tensor, Int, Int, Int, Out], |ctx| {
             prepare_scatter(ctx, 5, diagonal, |ctx| invoke_scatter(ctx, 5, diagonal))
@@ -101,8 +104,7 @@ fn join(ctx: &mut Invoke, dim: usize, stack: bool) -> Result<(), KernelError> {
     let out = ctx.out(2)?;
     let info = out.info().clone();
     let out = out.into_bytes();
-    // In memory, the output consists of rows of all joined tensors; each tensor fills a part of
-    // each row.
+    // In memory, the output consists of rows; each input is a contiguous part of every row.
     let place = info.dim_order.iter().position(|&at| usize::from(at) == dim);
     let inner = info.dim_order.iter().skip(place.map_or(0, |place| place + 1));
     let unit: usize = inner.map(|&dim| info.size(usize::from(dim))).product();
@@ -130,7 +132,7 @@ fn join(ctx: &mut Invoke, dim: usize, stack: bool) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Fills the range `part` of each output row from a walk over all of them.
+/// Fills the range `part` of each output row. The walk runs over these parts of all rows.
 fn fill_rows(
     ctx: &Invoke,
     walk: &Walk<1>,
@@ -172,7 +174,7 @@ fn fill_rows(
     });
 }
 
-/// Fills positions of an output of another dtype, from `from` on.
+/// Fills output positions from `from` on, converting to the dtype of the output.
 pub(crate) fn convert_range(
     walk: &Walk<1>,
     from: usize,
@@ -210,7 +212,7 @@ fn convert_as<C: Compute>(
     });
 }
 
-/// The part of argument 0, laid out like a tensor, to which argument 1 is written.
+/// Function that narrows a view of the output to the part that argument 1 replaces.
 type Target = fn(&Arguments, View) -> Result<View, KernelError>;
 
 fn prepare_scatter(

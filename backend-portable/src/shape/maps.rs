@@ -21,17 +21,17 @@ pub(crate) enum Map {
     Roll { len: usize, by: usize },
     /// Pads the input, which begins at output index `before`; a negative value crops it.
     Pad { len: usize, before: isize },
-    /// Mirrors the input at its first and last index.
+    /// Mirrors the input at its first and last index, which are not repeated.
     Reflect { len: usize, before: isize },
     /// Repeats the first and last index of the input.
     Replicate { len: usize, before: isize },
 }
 
-/// A run of output indices: first input index (`None` for padding), step and count.
+/// A run of output indices: first input index (`None` for padding), input step and length.
 type Piece = (Option<isize>, isize, usize);
 
 impl Map {
-    /// The run of at most `left` indices from output index `index` on; the count is at least 1.
+    /// Returns the run that starts at output index `index`, of 1 to `left` indices.
     fn piece(&self, index: usize, left: usize) -> Piece {
         let upto = |count: usize| count.clamp(1, left.max(1));
         let signed = index as isize;
@@ -71,7 +71,8 @@ impl Map {
         usize::try_from(self.piece(index, 1).0?).ok()
     }
 
-    /// Merges this dim with an inner one of size `inner` that is copied unchanged.
+    /// Merges this dim with an inner one of size `inner` that is copied unchanged; `None` if
+    /// impossible.
     fn scaled(&self, inner: usize) -> Option<Self> {
         let signed = isize::try_from(inner).ok()?;
         Some(match *self {
@@ -104,7 +105,7 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    /// `dims` returns the map and the input stride of an output dim.
+    /// Creates the maps. `dims` returns the map and the input stride of an output dim.
     pub(crate) fn new(out: &TensorInfo, dims: impl Fn(usize) -> (Map, usize)) -> Self {
         let mut levels: heapless::Vec<Level, MAX_RANK, u8> = heapless::Vec::new();
         for &dim in &out.dim_order {
@@ -156,7 +157,7 @@ impl Maps {
         while done < out.len() {
             let mut rest = (from + done) / inner.size.max(1);
             let start = (from + done) % inner.size.max(1);
-            // Position of the row in the input; `None` for padding.
+            // Position of the current row in the input; `None` for padding.
             let mut row = Some(0isize);
             for level in outer.iter().rev() {
                 let (at, ..) = level.map.piece(rest % level.size.max(1), 1);

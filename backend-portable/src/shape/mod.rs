@@ -60,7 +60,7 @@ pub(crate) fn steps_of(view: &View) -> Steps {
     Steps { strides, base: view.base() }
 }
 
-/// A walk over a tensor of the view's shape.
+/// Creates a walk over an output of the view's shape.
 pub(crate) fn walk_of(out: &TensorInfo, view: &View) -> Result<Walk<1>, KernelError> {
     if out.sizes != *view.sizes() {
         return Err(KernelError::rank(0, out.rank()));
@@ -68,9 +68,9 @@ pub(crate) fn walk_of(out: &TensorInfo, view: &View) -> Result<Walk<1>, KernelEr
     Ok(Walk::new(out, &[steps_of(view)]))
 }
 
-/// Returns an output initialized with argument 0, to be modified in part. If the exporter placed it
-/// at the input's memory (the kernel is declared [`updating`](torchlet_core::Kernel::updating)),
-/// nothing is copied.
+/// Returns an output that is initialized with argument 0, for the kernel to modify in part. Nothing
+/// is copied if the exporter planned the output over the input (the kernel is declared
+/// [`updating`](torchlet_core::Kernel::updating)).
 pub(crate) fn updated<'c>(
     ctx: &mut Invoke<'c, '_>,
     out: usize,

@@ -8,7 +8,7 @@ use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::walk::Walk;
 use torchlet_core::Parallel;
 
-/// Plain data of an element's size.
+/// A plain data type with the size of an element.
 pub(crate) trait Item: bytemuck::Pod + Send + Sync + PartialEq {}
 impl Item for u8 {}
 impl Item for u16 {}
@@ -17,8 +17,8 @@ impl Item for u64 {}
 /// 16 bytes, for complex doubles, which have the alignment of their parts.
 impl Item for [u64; 2] {}
 
-/// Return value of a [`by_size!`] body that is skipped, because no tensor has elements of that
-/// size.
+/// Result type of a [`by_size!`] body. The body is skipped if no tensor of the firmware has
+/// elements of that size.
 pub(crate) trait Done {
     fn done() -> Self;
 }
@@ -69,7 +69,7 @@ const GRAIN_BYTES: usize = 64 * 1024;
 const HAS_CACHE: bool = cfg!(any(feature = "std", target_pointer_width = "64"));
 /// Tile size for transposing: a cache line of 4-byte elements.
 const TILE: usize = 16;
-/// Output rows per band of tiles.
+/// Number of output rows per band of tiles.
 const BAND: usize = 4 * TILE;
 
 /// Casts bytes to items; misaligned bytes yield an empty slice.
@@ -179,14 +179,14 @@ struct Transposed<'w> {
     sizes: &'w [usize],
     steps: &'w [[isize; 1]],
     base: isize,
-    /// Level over which the input is contiguous.
+    /// Level of the walk over which the input is contiguous.
     level: usize,
-    /// Output elements per index of that level.
+    /// Number of output elements for each index of that level.
     row_len: usize,
 }
 
 impl<'w> Transposed<'w> {
-    /// Returns `None` if tiling has no benefit.
+    /// Finds the level to tile over; `None` if tiling has no benefit.
     fn find(walk: &'w Walk<1>) -> Option<Self> {
         let (sizes, steps, [base]) = walk.levels();
         let (last_size, [last_step]) = (sizes.last()?, steps.last()?);
@@ -222,7 +222,7 @@ impl<'w> Transposed<'w> {
         }
     }
 
-    /// Fills rows that are adjacent in the input, from position `at` on.
+    /// Fills output rows that are adjacent in the input, from input position `at` on.
     fn rows<E: Item>(&self, at: isize, input: &[E], out: &mut [E]) {
         let middle = self.sizes.get(self.level + 1..self.sizes.len() - 1).unwrap_or(&[]);
         let middle_steps = self.steps.get(self.level + 1..).unwrap_or(&[]);
@@ -241,8 +241,8 @@ impl<'w> Transposed<'w> {
     }
 }
 
-/// Fills rows of `columns` elements, `apart` from each other in `out`. Column `c` of row `r` is the
-/// element of `input` at `at + r + c * step`.
+/// Transposes: fills rows of `columns` elements, whose stride in `out` is `apart`. Column `c` of
+/// row `r` is the element of `input` at `at + r + c * step`.
 fn transpose<E: Item>(
     input: &[E],
     at: isize,
@@ -372,7 +372,7 @@ mod tests {
         }
     }
 
-    /// Throughput in bytes read and written per second. Run with
+    /// Measures the throughput in bytes read and written per second. Run with
     /// `cargo test --release --features std -- --ignored --nocapture throughput`.
     #[cfg(feature = "std")]
     #[test]
@@ -384,7 +384,7 @@ mod tests {
             let out = TensorInfo::contiguous(ScalarType::Byte, view.sizes()).unwrap();
             let walk = crate::shape::walk_of(&out, &view).unwrap();
             let mut input = vec![E::zeroed(); info.numel()];
-            // Pages that were never written all map to the same zero page.
+            // Writes the input first: pages that were never written all map to the same zero page.
             bytemuck::cast_slice_mut::<E, u8>(&mut input).fill(1);
             let mut target = vec![E::zeroed(); info.numel()];
             let pool = crate::ThreadPool::new(threads);

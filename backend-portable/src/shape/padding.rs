@@ -12,7 +12,7 @@ use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar, ScalarType,
 };
 
-/// An operator that pads the last `$dims` dims with elements of the input.
+/// A kernel that pads the last `$dims` dims with elements of the input.
 macro_rules! pad_edges {
     ($operator:literal, $dims:literal, $map:ident) => {
         Kernel::new($operator, &[Tensor, IntList, Out], |ctx| {
@@ -25,22 +25,23 @@ macro_rules! pad_edges {
 }
 
 kernels! { PADDING:
-    /// `aten::reflection_pad1d.out(self, padding, out)`: mirrors at the edges without repeating
-    /// them.
+    /// `aten::reflection_pad1d.out(self, padding, out)`: pads by mirroring at the edges, without
+    /// repeating them.
     REFLECTION_PAD1D_OUT = pad_edges!("aten::reflection_pad1d.out", 1, Reflect);
-    /// `aten::reflection_pad2d.out(self, padding, out)`: mirrors at the edges without repeating
-    /// them.
+    /// `aten::reflection_pad2d.out(self, padding, out)`: pads by mirroring at the edges, without
+    /// repeating them.
     REFLECTION_PAD2D_OUT = pad_edges!("aten::reflection_pad2d.out", 2, Reflect);
-    /// `aten::reflection_pad3d.out(self, padding, out)`: mirrors at the edges without repeating
-    /// them.
+    /// `aten::reflection_pad3d.out(self, padding, out)`: pads by mirroring at the edges, without
+    /// repeating them.
     REFLECTION_PAD3D_OUT = pad_edges!("aten::reflection_pad3d.out", 3, Reflect);
-    /// `aten::replication_pad1d.out(self, padding, out)`: repeats the edges.
+    /// `aten::replication_pad1d.out(self, padding, out)`: pads by repeating the edges.
     REPLICATION_PAD1D_OUT = pad_edges!("aten::replication_pad1d.out", 1, Replicate);
-    /// `aten::replication_pad2d.out(self, padding, out)`: repeats the edges.
+    /// `aten::replication_pad2d.out(self, padding, out)`: pads by repeating the edges.
     REPLICATION_PAD2D_OUT = pad_edges!("aten::replication_pad2d.out", 2, Replicate);
-    /// `aten::replication_pad3d.out(self, padding, out)`: repeats the edges.
+    /// `aten::replication_pad3d.out(self, padding, out)`: pads by repeating the edges.
     REPLICATION_PAD3D_OUT = pad_edges!("aten::replication_pad3d.out", 3, Replicate);
-    /// `aten::constant_pad_nd.out(self, pad, value, out)`.
+    /// `aten::constant_pad_nd.out(self, pad, value, out)`: pads with a constant value; negative
+    /// padding crops.
     CONSTANT_PAD_ND_OUT =
         Kernel::new("aten::constant_pad_nd.out", &[Tensor, IntList, ScalarParam, Out], |ctx| {
             let info = ctx.info(0)?;
@@ -54,7 +55,7 @@ kernels! { PADDING:
                 invoke_pad(ctx, 3, fill, |len, before| Map::Pad { len, before })
             }))
         });
-    /// `aten::repeat.out(self, repeats, out)`.
+    /// `aten::repeat.out(self, repeats, out)`: repeats the tensor over each dim.
     REPEAT_OUT = Kernel::new("aten::repeat.out", &[Tensor, IntList, Out], |ctx| {
         let sizes = repeat(&ctx.info(0)?.sizes, &ctx.ints(1)?)
             .ok_or(bad(1, "expected a nonnegative integer per dim"))?;
@@ -104,8 +105,8 @@ kernels! { PADDING:
     });
 }
 
-/// A scalar as the bytes of an element. For types without arithmetic, `None` unless the scalar is
-/// zero.
+/// Converts a scalar to the bytes of an element. `None` for types without arithmetic, unless the
+/// scalar is zero.
 pub(crate) fn element_bytes(scalar_type: ScalarType, value: Scalar) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     with_number!(scalar_type, |T| {
@@ -147,13 +148,13 @@ fn invoke_maps(
     Ok(())
 }
 
-/// Padding before a dim, from a list that begins with the last dim.
+/// Returns the padding before a dim, from a list that begins with the last dim.
 pub(crate) fn before(pads: &[i64], rank: usize, dim: usize) -> Option<isize> {
     let from_end = rank.checked_sub(dim + 1)?;
     pads.get(2 * from_end).and_then(|&pad| isize::try_from(pad).ok())
 }
 
-/// The map of a dim, from its size and the padding before it.
+/// Function that returns the map of a dim, from its size and the padding before it.
 type PadMap = fn(usize, isize) -> Map;
 
 fn invoke_pad(ctx: &mut Invoke, out: usize, fill: Scalar, map: PadMap) -> Result<(), KernelError> {
@@ -166,7 +167,7 @@ fn invoke_pad(ctx: &mut Invoke, out: usize, fill: Scalar, map: PadMap) -> Result
 
 type Pads = heapless::Vec<i64, { 2 * MAX_RANK }, u8>;
 
-/// The padding list in argument `arg`.
+/// Decodes the padding list in argument `arg`.
 pub(crate) fn pads(ctx: &Arguments, arg: usize) -> Result<Pads, KernelError> {
     let mut pads = Pads::new();
     for position in 0..ctx.list_len(arg)? {
@@ -187,8 +188,8 @@ fn prepare_edges(
     Ok(Plan::new(invoke))
 }
 
-/// Shape of a tensor whose last `dims` dims are padded with elements of the input: arguments
-/// `input` and `list`.
+/// Shape of argument `input` after padding its last `dims` dims with elements of the input, by the
+/// list in argument `list`.
 pub(crate) fn edge_sizes(
     ctx: &Arguments,
     [input, list]: [usize; 2],

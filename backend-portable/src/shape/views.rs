@@ -1,4 +1,4 @@
-//! Operators that rearrange one tensor: each copies a [`View`] of its input.
+//! Operators that rearrange the elements of one tensor: each copies a [`View`] of its input.
 
 use super::{bad, same_type, walk_of};
 use crate::shape::moves;
@@ -10,7 +10,7 @@ use torchlet_core::{
     Arguments, Elements, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorInfo,
 };
 
-/// An operator that copies a view of argument 0 into argument `$out`.
+/// A kernel that copies a view of argument 0 into argument `$out`.
 macro_rules! view_copy {
     ($operator:literal, [$($param:expr),*], $out:literal, $rule:path) => {
         Kernel::new($operator, &[$($param),*], |ctx| {
@@ -21,48 +21,55 @@ macro_rules! view_copy {
 }
 
 kernels! { VIEWS:
-    /// `aten::permute_copy.out(self, dims, out)`.
+    /// `aten::permute_copy.out(self, dims, out)`: permutes the dims.
     PERMUTE_COPY_OUT = view_copy!("aten::permute_copy.out", [Tensor, IntList, Out], 2, permute);
-    /// `aten::transpose_copy.int_out(self, dim0, dim1, out)`.
+    /// `aten::transpose_copy.int_out(self, dim0, dim1, out)`: swaps two dims.
     TRANSPOSE_COPY_INT_OUT =
         view_copy!("aten::transpose_copy.int_out", [Tensor, Int, Int, Out], 3, transpose);
     /// `aten::t_copy.out(self, out)`: transposes at most two dims.
     T_COPY_OUT = view_copy!("aten::t_copy.out", [Tensor, Out], 1, t);
-    /// `aten::squeeze_copy.dim_out(self, dim, out)`.
+    /// `aten::squeeze_copy.dim_out(self, dim, out)`: removes a dim if its size is 1.
     SQUEEZE_COPY_DIM_OUT =
         view_copy!("aten::squeeze_copy.dim_out", [Tensor, Int, Out], 2, squeeze_dim);
-    /// `aten::squeeze_copy.dims_out(self, dims, out)`.
+    /// `aten::squeeze_copy.dims_out(self, dims, out)`: removes those of the given dims whose size
+    /// is 1.
     SQUEEZE_COPY_DIMS_OUT =
         view_copy!("aten::squeeze_copy.dims_out", [Tensor, IntList, Out], 2, squeeze_dims);
     /// `aten::squeeze_copy.out(self, out)`: removes all dims of size 1.
     SQUEEZE_COPY_OUT = view_copy!("aten::squeeze_copy.out", [Tensor, Out], 1, squeeze);
-    /// `aten::unsqueeze_copy.out(self, dim, out)`.
+    /// `aten::unsqueeze_copy.out(self, dim, out)`: inserts a dim of size 1.
     UNSQUEEZE_COPY_OUT = view_copy!("aten::unsqueeze_copy.out", [Tensor, Int, Out], 2, unsqueeze);
-    /// `aten::expand_copy.out(self, size, implicit, out)`.
+    /// `aten::expand_copy.out(self, size, implicit, out)`: broadcasts to a shape.
     EXPAND_COPY_OUT = view_copy!(
         "aten::expand_copy.out", [Tensor, IntList, torchlet_core::Param::Bool, Out], 3, expand
     );
-    /// `aten::slice_copy.Tensor_out(self, dim, start, end, step, out)`.
+    /// `aten::slice_copy.Tensor_out(self, dim, start, end, step, out)`: every `step`-th index of
+    /// `dim` from `start` to before `end`.
     SLICE_COPY_TENSOR_OUT = view_copy!(
         "aten::slice_copy.Tensor_out", [Tensor, Int, OptionalInt, OptionalInt, Int, Out], 5, slice
     );
-    /// `aten::select_copy.int_out(self, dim, index, out)`.
+    /// `aten::select_copy.int_out(self, dim, index, out)`: one index of `dim`, which is removed.
     SELECT_COPY_INT_OUT =
         view_copy!("aten::select_copy.int_out", [Tensor, Int, Int, Out], 3, select);
-    /// `aten::narrow_copy.out(self, dim, start, length, out)`.
+    /// `aten::narrow_copy.out(self, dim, start, length, out)`: `length` indices of `dim` from
+    /// `start` on.
     NARROW_COPY_OUT = view_copy!("aten::narrow_copy.out", [Tensor, Int, Int, Int, Out], 4, narrow);
-    /// `aten::diagonal_copy.out(self, offset, dim1, dim2, out)`.
+    /// `aten::diagonal_copy.out(self, offset, dim1, dim2, out)`: the diagonal of two dims, as the
+    /// last dim.
     DIAGONAL_COPY_OUT =
         view_copy!("aten::diagonal_copy.out", [Tensor, Int, Int, Int, Out], 4, diagonal);
-    /// `aten::unfold_copy.out(self, dimension, size, step, out)`.
+    /// `aten::unfold_copy.out(self, dimension, size, step, out)`: sliding windows over a dim; the
+    /// window contents become the last dim.
     UNFOLD_COPY_OUT = view_copy!("aten::unfold_copy.out", [Tensor, Int, Int, Int, Out], 4, unfold);
-    /// `aten::as_strided_copy.out(self, size, stride, storage_offset, out)`.
+    /// `aten::as_strided_copy.out(self, size, stride, storage_offset, out)`: a view with the given
+    /// sizes and strides.
     AS_STRIDED_COPY_OUT = view_copy!(
         "aten::as_strided_copy.out", [Tensor, IntList, IntList, OptionalInt, Out], 4, as_strided
     );
-    /// `aten::flip.out(self, dims, out)`.
+    /// `aten::flip.out(self, dims, out)`: reverses dims.
     FLIP_OUT = view_copy!("aten::flip.out", [Tensor, IntList, Out], 2, flip);
-    /// `aten::view_as_real_copy.out(self, out)`: the parts of complex values as the last dim.
+    /// `aten::view_as_real_copy.out(self, out)`: complex values as pairs of real and imaginary
+    /// parts, in a new last dim.
     VIEW_AS_REAL_COPY_OUT = Kernel::new("aten::view_as_real_copy.out", &[Tensor, Out], |ctx| {
         use torchlet_core::ScalarType as S;
         let view = view_as_real(ctx)?;
@@ -84,8 +91,8 @@ kernels! { VIEWS:
             Ok(())
         }))
     });
-    /// `aten::_reshape_alias_copy.out(self, size, stride, out)`: like `view_copy`; `out` already
-    /// has the strides.
+    /// `aten::_reshape_alias_copy.out(self, size, stride, out)`: like [`VIEW_COPY_OUT`]; `out`
+    /// keeps the strides that the exporter planned.
     RESHAPE_ALIAS_COPY_OUT =
         Kernel::new("aten::_reshape_alias_copy.out", &[Tensor, IntList, IntList, Out], |ctx| {
             let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
@@ -98,7 +105,8 @@ kernels! { VIEWS:
                 reshape(ctx, input.info(), input.bytes(), &to, out.into_bytes())
             }))
         });
-    /// `aten::view_as_complex_copy.out(self, out)`: complex values whose parts are the last dim.
+    /// `aten::view_as_complex_copy.out(self, out)`: complex values from the pairs of real and
+    /// imaginary parts in the last dim.
     VIEW_AS_COMPLEX_COPY_OUT = Kernel::new("aten::view_as_complex_copy.out", &[Tensor, Out], |ctx| {
         use torchlet_core::ScalarType as S;
         let (input, found) = (ctx.info(0)?, ctx.info(1)?.scalar_type);
@@ -115,7 +123,7 @@ kernels! { VIEWS:
         }
         Ok(Plan::new(|ctx| {
             let (input, out) = (ctx.tensor(0)?, ctx.out(1)?);
-            // The output viewed as its adjacent real and imaginary parts.
+            // View of the output as pairs of real and imaginary parts.
             let mut pairs = out.info().clone();
             pairs.scalar_type = input.scalar_type;
             let deep = KernelError::rank(0, input.rank());
@@ -142,8 +150,8 @@ kernels! { VIEWS:
         }))
     })
     .with_elements(Elements::Moved);
-    /// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of equal size; the last may
-    /// be smaller.
+    /// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of size `split_size`; the
+    /// last may be smaller.
     SPLIT_COPY_TENSOR_OUT =
         Kernel::new("aten::split_copy.Tensor_out", &[Tensor, Int, Int, OutList], |ctx| {
             let (part, size) = (ctx.int(1)?, dim_size(ctx, ctx.int(2)?, 2)?);
@@ -159,7 +167,7 @@ kernels! { VIEWS:
     /// `aten::unsafe_split.Tensor_out(self, split_size, dim, out)`: alias of
     /// [`SPLIT_COPY_TENSOR_OUT`].
     UNSAFE_SPLIT_TENSOR_OUT = renamed(SPLIT_COPY_TENSOR_OUT, "aten::unsafe_split.Tensor_out");
-    /// `aten::split_with_sizes_copy.out(self, split_sizes, dim, out)`.
+    /// `aten::split_with_sizes_copy.out(self, split_sizes, dim, out)`: parts of the given sizes.
     SPLIT_WITH_SIZES_COPY_OUT =
         Kernel::new("aten::split_with_sizes_copy.out", &[Tensor, IntList, Int, OutList], |ctx| {
             let parts = ctx.list_len(1)?;
@@ -172,7 +180,8 @@ kernels! { VIEWS:
             }
             prepare_parts(ctx, 3, parts, split_sizes, |ctx| invoke_parts(ctx, 3, split_sizes))
         });
-    /// `aten::unbind_copy.int_out(self, dim, out)`.
+    /// `aten::unbind_copy.int_out(self, dim, out)`: one output for each index of `dim`, which is
+    /// removed.
     UNBIND_COPY_INT_OUT = Kernel::new("aten::unbind_copy.int_out", &[Tensor, Int, OutList], |ctx| {
         let parts = dim_size(ctx, ctx.int(1)?, 1)?;
         let parts = usize::try_from(parts).map_err(|_| bad(1, "the dim has too many indices"))?;
@@ -180,7 +189,7 @@ kernels! { VIEWS:
     });
 }
 
-/// The view of the input that an operator copies.
+/// Function that returns the view of the input that an operator copies.
 type Rule = fn(&Arguments) -> Result<View, KernelError>;
 
 pub(crate) fn prepare(
@@ -204,7 +213,7 @@ pub(crate) fn invoke(ctx: &mut Invoke, out: usize, rule: Rule) -> Result<(), Ker
     Ok(())
 }
 
-/// The unchanged input.
+/// Returns the unchanged input as a view.
 pub(crate) fn input(ctx: &Arguments) -> Result<View, KernelError> {
     View::of(&ctx.info(0)?).ok_or(bad(0, "too large"))
 }
@@ -345,7 +354,7 @@ fn reshape_slow<E: moves::Item>(from: &TensorInfo, input: &[E], to: &TensorInfo,
     }
 }
 
-/// Memory position of the element with this row-major index.
+/// Returns the memory position of the element with this row-major index.
 pub(crate) fn position(info: &TensorInfo, index: usize) -> usize {
     let (mut rest, mut at) = (index, 0usize);
     for (&size, &stride) in info.sizes.iter().zip(&info.strides()).rev() {
@@ -356,9 +365,9 @@ pub(crate) fn position(info: &TensorInfo, index: usize) -> usize {
     at
 }
 
-/// The view of the input for one of a list of outputs.
+/// Function that returns the view of the input for one of a list of outputs.
 ///
-/// Receives the index of the output, and state for the start of the next part.
+/// Arguments: the index of the output, and state that holds the start of the next part.
 type PartRule = fn(&Arguments, usize, &mut i64) -> Result<View, KernelError>;
 
 fn prepare_parts(

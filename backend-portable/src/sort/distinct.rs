@@ -11,8 +11,8 @@ use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, ScalarType};
 
 kernels! {
     /// `aten::_unique2.out(self, sorted, return_inverse, return_counts, out0, out1, out2)`: the
-    /// distinct values, always sorted; for each element the index of its value; and the number of
-    /// occurrences. No NaN equals another.
+    /// distinct values, always sorted; the index of each element's value among them; and the number
+    /// of occurrences of each value. Each NaN is distinct.
     UNIQUE2_OUT = Kernel::new(
         "aten::_unique2.out",
         &[Tensor, Bool, Bool, Bool, Out, Out, Out],

@@ -126,8 +126,8 @@ pub(crate) fn is_wide(scalar_type: ScalarType) -> Option<bool> {
     }
 }
 
-/// Computes the entries of elements from `at` on, with stride `step`. With `descending`, the order
-/// of the keys is reversed.
+/// Writes the entries of the elements from `at` on, with stride `step`. With `descending`, the
+/// order of the keys is reversed.
 pub(crate) fn fill<E: Entry>(
     tensor: &TensorRef,
     at: isize,

@@ -16,23 +16,27 @@ use torchlet_core::{
 };
 
 kernels! {
-    /// `aten::sort.values(self, dim, descending, values, indices)`
+    /// `aten::sort.values(self, dim, descending, values, indices)`: sorts over `dim`; also returns
+    /// the indices.
     SORT_OUT = Kernel::new("aten::sort.values", &[Tensor, Int, Bool, Out, Out], |ctx| {
         prepare(ctx, SORT, Shape::Same, [sort::<u64>, sort::<u128>])
     });
-    /// `aten::sort.values_stable(self, stable, dim, descending, values, indices)`
+    /// `aten::sort.values_stable(self, stable, dim, descending, values, indices)`: sorts over
+    /// `dim`; also returns the indices. The sort is always stable.
     SORT_STABLE_OUT = Kernel::new(
         "aten::sort.values_stable",
         &[Tensor, OptionalBool, Int, Bool, Out, Out],
         |ctx| prepare(ctx, STABLE, Shape::Same, [sort_stable::<u64>, sort_stable::<u128>]),
     );
-    /// `aten::topk.values(self, k, dim, largest, sorted, values, indices)`
+    /// `aten::topk.values(self, k, dim, largest, sorted, values, indices)`: the `k` largest or
+    /// smallest values over `dim`, and their indices.
     TOPK_OUT = Kernel::new(
         "aten::topk.values",
         &[Tensor, Int, Int, Bool, Bool, Out, Out],
         |ctx| prepare(ctx, TOPK, Shape::First(1), [topk::<u64>, topk::<u128>]),
     );
-    /// `aten::kthvalue.values(self, k, dim, keepdim, values, indices)`
+    /// `aten::kthvalue.values(self, k, dim, keepdim, values, indices)`: the `k`-th smallest value
+    /// over `dim`, and its index.
     KTHVALUE_OUT = Kernel::new(
         "aten::kthvalue.values",
         &[Tensor, Int, Int, Bool, Out, Out],
@@ -44,41 +48,43 @@ kernels! {
             prepare(ctx, KTH, Shape::One(3), [kth_value::<u64>, kth_value::<u128>])
         },
     );
-    /// `aten::median.dim_values(self, dim, keepdim, values, indices)`: NaN if any value is NaN;
-    /// else the lower of two medians.
+    /// `aten::median.dim_values(self, dim, keepdim, values, indices)`: the median over `dim`, and
+    /// its index. NaN if any value is NaN; else the lower of two medians.
     MEDIAN_DIM_OUT = Kernel::new(
         "aten::median.dim_values",
         &[Tensor, Int, Bool, Out, Out],
         |ctx| prepare(ctx, MEDIAN, Shape::One(2), [median_dim::<u64>, median_dim::<u128>]),
     );
-    /// `aten::median.out(self, out)`: over all values.
+    /// `aten::median.out(self, out)`: the median of all values; NaN if any value is NaN, else the
+    /// lower of two medians.
     MEDIAN_OUT = Kernel::new("aten::median.out", &[Tensor, Out], |ctx| {
         prepare_median(ctx, [median::<u64, false>, median::<u128, false>])
     });
-    /// `aten::nanmedian.dim_values(self, dim, keepdim, values, indices)`: ignores NaN.
+    /// `aten::nanmedian.dim_values(self, dim, keepdim, values, indices)`: the median over `dim`,
+    /// ignoring NaN, and its index.
     NANMEDIAN_DIM_OUT = Kernel::new(
         "aten::nanmedian.dim_values",
         &[Tensor, Int, Bool, Out, Out],
         |ctx| prepare(ctx, MEDIAN, Shape::One(2), [nanmedian_dim::<u64>, nanmedian_dim::<u128>]),
     );
-    /// `aten::nanmedian.out(self, out)`: over all values, ignoring NaN.
+    /// `aten::nanmedian.out(self, out)`: the median of all values, ignoring NaN.
     NANMEDIAN_OUT = Kernel::new("aten::nanmedian.out", &[Tensor, Out], |ctx| {
         prepare_median(ctx, [median::<u64, true>, median::<u128, true>])
     });
-    /// `aten::mode.values(self, dim, keepdim, values, indices)`: the most frequent value, the
-    /// smallest of several, and the index of its last occurrence. NaN values are equal to each
-    /// other here, unlike in PyTorch.
+    /// `aten::mode.values(self, dim, keepdim, values, indices)`: the most frequent value over `dim`
+    /// (the smallest one if several are), and the index of its last occurrence. NaN values are
+    /// equal to each other here, unlike in PyTorch.
     MODE_OUT = Kernel::new("aten::mode.values", &[Tensor, Int, Bool, Out, Out], |ctx| {
         prepare(ctx, MEDIAN, Shape::One(2), [mode::<u64>, mode::<u128>])
     });
     /// `aten::cummax.out(self, dim, values, indices)`: the cumulative maximum and the index of its
-    /// last occurrence; NaN from the first NaN on.
+    /// last occurrence. From the first NaN on, the values are NaN.
     CUMMAX_OUT = Kernel::new("aten::cummax.out", &[Tensor, Int, Out, Out], |ctx| {
         let pair = [cumulative_extreme::<u64, true>, cumulative_extreme::<u128, true>];
         prepare(ctx, CUMULATIVE, Shape::Same, pair)
     });
     /// `aten::cummin.out(self, dim, values, indices)`: the cumulative minimum and the index of its
-    /// last occurrence; NaN from the first NaN on.
+    /// last occurrence. From the first NaN on, the values are NaN.
     CUMMIN_OUT = Kernel::new("aten::cummin.out", &[Tensor, Int, Out, Out], |ctx| {
         let pair = [cumulative_extreme::<u64, false>, cumulative_extreme::<u128, false>];
         prepare(ctx, CUMULATIVE, Shape::Same, pair)
@@ -89,7 +95,7 @@ kernels! {
 #[derive(Clone, Copy)]
 struct Call {
     dim: usize,
-    /// Output for the values; that for the indices follows.
+    /// Output for the values; the output for the indices follows.
     out: usize,
 }
 const SORT: Call = Call { dim: 1, out: 3 };
@@ -102,11 +108,12 @@ const CUMULATIVE: Call = Call { dim: 1, out: 2 };
 /// Shape of the outputs.
 #[derive(Clone, Copy)]
 enum Shape {
-    /// That of the input.
+    /// The shape of the input.
     Same,
-    /// That of the input, with the size of the dim given by this argument.
+    /// The shape of the input, where the dim has the size in this argument.
     First(usize),
-    /// Reduced over the dim, which is kept if this argument is true.
+    /// The shape of the input reduced over the dim, which is kept with size 1 if this argument is
+    /// true.
     One(usize),
 }
 
@@ -115,7 +122,7 @@ fn dim_of(args: &Arguments, arg: usize, rank: usize) -> Result<usize, KernelErro
     normalize_dim(args.int(arg)?, rank).ok_or(KernelError::argument(arg, what))
 }
 
-/// Integer arguments that must not exceed the size of the dim.
+/// Reads integer arguments, which must not exceed the size of the dim.
 fn counts<const N: usize>(
     args: &Arguments,
     which: [usize; N],
@@ -170,8 +177,8 @@ fn prepare(
     Ok(Plan::new(functions[usize::from(wide)]).with_scratch(scratch))
 }
 
-/// Strides of a tensor over the dims other than `dim`, and over `dim`. If a reduction removed
-/// `dim`, the later dims move up.
+/// Strides of a tensor: over the dims other than `dim`, and over `dim`. If a reduction removed
+/// `dim`, the later dims are shifted.
 fn steps(info: &TensorInfo, rank: usize, dim: usize) -> (Steps, isize) {
     let mut steps = Steps { strides: [0; MAX_RANK], base: 0 };
     let strides = info.strides();
@@ -187,8 +194,8 @@ fn steps(info: &TensorInfo, rank: usize, dim: usize) -> (Steps, isize) {
     (steps, along)
 }
 
-/// Sorts every line of the input: `arrange(entries)` moves the `count` selected entries to the
-/// front, in order.
+/// Computes the outputs for every line of the input. `arrange(entries)` moves the `count` selected
+/// entries of a line to the front, in order.
 fn each_line<E: Entry>(
     ctx: &mut Invoke,
     call: Call,
@@ -356,13 +363,13 @@ fn to_front<E: Entry>(entries: &mut [E], place: usize) {
     }
 }
 
-/// Rank of the median: that of the first NaN if any value is NaN, else the lower middle.
+/// Rank of the median: the rank of the first NaN if any value is NaN, else the lower middle.
 fn median_rank<E: Entry>(entries: &[E], floating: bool) -> usize {
     let nans = entries.iter().filter(|entry| floating && entry.key() == E::NAN).count();
     if nans > 0 { entries.len() - nans } else { entries.len().saturating_sub(1) / 2 }
 }
 
-/// Rank of the median ignoring NaN; that of a NaN if all values are NaN.
+/// Rank of the median ignoring NaN; the rank of a NaN if all values are NaN.
 fn nanmedian_rank<E: Entry>(entries: &[E], floating: bool) -> usize {
     let nans = entries.iter().filter(|entry| floating && entry.key() == E::NAN).count();
     (entries.len() - nans).saturating_sub(1) / 2

@@ -10,8 +10,8 @@ use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::bucketize.Tensor_out(self, boundaries, out_int32, right, out)`: number of boundaries
-    /// less than each value, or, with `right`, less than or equal to it.
+    /// `aten::bucketize.Tensor_out(self, boundaries, out_int32, right, out)`: the number of
+    /// boundaries that are less than each value, or, with `right`, less than or equal to it.
     BUCKETIZE_OUT = Kernel::new(
         "aten::bucketize.Tensor_out",
         &[Tensor, Tensor, Bool, Bool, Out],
@@ -24,8 +24,8 @@ kernels! {
         },
     );
     /// `aten::searchsorted.Tensor_out(sorted_sequence, self, out_int32, right, side, sorter, out)`:
-    /// the same for rows of values, each with its own row of the sequence, or all with one.
-    /// `sorter` holds the indices that sort the sequence.
+    /// like [`BUCKETIZE_OUT`], for rows of values: each has its own row of the sequence, or all use
+    /// one. `sorter` holds the indices that sort the sequence.
     SEARCHSORTED_TENSOR_OUT = Kernel::new(
         "aten::searchsorted.Tensor_out",
         &[Tensor, Tensor, Bool, Bool, OptionalString, OptionalTensor, Out],
@@ -43,7 +43,7 @@ kernels! {
         },
     );
     /// `aten::searchsorted.Scalar_out(sorted_sequence, self, out_int32, right, side, sorter, out)`:
-    /// the same for a scalar.
+    /// like [`SEARCHSORTED_TENSOR_OUT`], for a scalar.
     SEARCHSORTED_SCALAR_OUT = Kernel::new(
         "aten::searchsorted.Scalar_out",
         &[Tensor, Scalar, Bool, Bool, OptionalString, OptionalTensor, Out],
@@ -66,7 +66,7 @@ const GRAIN: usize = 1 << 10;
 struct Call {
     sequence: usize,
     values: usize,
-    /// The side, followed by the sorter.
+    /// Argument index of `side`; the sorter follows.
     side: Option<usize>,
     out: usize,
 }
@@ -90,7 +90,7 @@ impl Call {
     }
 }
 
-/// Resizes the output and selects the compute type of the comparison: that of the common dtype of
+/// Resizes the output and selects the compute type of the comparisons, from the common dtype of
 /// sequence and values.
 fn prepare(
     ctx: &mut Prepare,
@@ -133,8 +133,8 @@ fn read<C: Compute>(tensor: &TensorRef, at: isize) -> C {
     value[0]
 }
 
-/// Index of the first boundary that is not less than the value, or, with `right`, that is greater.
-/// NaN is greater than all.
+/// Index of the first boundary that is not less than the value, or, with `right`, of the first that
+/// is greater. NaN is greater than all other values.
 fn first_not_below<C: Compute>(
     count: usize,
     right: bool,
@@ -161,7 +161,7 @@ struct Row<'r, 'c> {
 }
 
 impl Row<'_, '_> {
-    /// The value at an index in sorted order.
+    /// Returns the value at an index in sorted order.
     fn at<C: Compute>(&self, place: usize) -> C {
         let at = |place: isize| self.start.wrapping_add(self.step.wrapping_mul(place));
         let mut from = place as isize;
@@ -199,7 +199,7 @@ fn search<C: Compute>(ctx: &mut Invoke, call: Call) -> Result<(), KernelError> {
             return Err(KernelError::argument(5, "an index is outside of its row of the sequence"));
         }
     }
-    // A scalar is rounded to the common dtype with the sequence.
+    // A scalar is rounded to its common dtype with the sequence.
     let number = ctx.scalar(call.values).ok().map(|number| {
         let mut value = [C::of_scalar(number)];
         if let Some(common) = result_type([Operand::from(sequence.info()), number.into()]) {

@@ -13,10 +13,10 @@ use torchlet_core::{
 };
 
 kernels! {
-    /// `aten::nonzero.out(self, out)`: a row of indices for each nonzero value.
+    /// `aten::nonzero.out(self, out)`: the indices of each nonzero value, as a row.
     NONZERO_OUT = Kernel::new("aten::nonzero.out", &[Tensor, Out], prepare_nonzero);
-    /// `aten::nonzero_static.out(self, size, fill_value, out)`: the same with `size` rows; missing
-    /// rows are filled with `fill_value`.
+    /// `aten::nonzero_static.out(self, size, fill_value, out)`: like [`NONZERO_OUT`], with `size`
+    /// rows; missing rows are filled with `fill_value`.
     NONZERO_STATIC_OUT = Kernel::new("aten::nonzero_static.out", &[Tensor, Int, Int, Out], |ctx| {
         let input = ctx.info(0)?;
         let compute = ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
@@ -37,8 +37,8 @@ kernels! {
 /// Values per block.
 const BLOCK: usize = 64;
 
-/// Calls `found(number, position)` for the nonzero values in row-major order, where `number` is the
-/// row-major index. The tensor is input `which` of the walk.
+/// Calls `found(number, position)` for each nonzero value in row-major order. `number` is its
+/// row-major index, `position` its memory position. The tensor is input `which` of the walk.
 fn each_true<C: Compute, const N: usize>(
     walk: &Walk<N>,
     mask: &TensorRef,

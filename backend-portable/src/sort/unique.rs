@@ -1,4 +1,5 @@
-//! Runs of equal values or slices, consecutive or sorted: `unique_consecutive`, `unique_dim`.
+//! Runs of equal values or slices: `unique_consecutive`, and `unique_dim`, which sorts the slices
+//! first.
 
 use super::keys::compare;
 use super::order::{copy_element, put_index};
@@ -17,16 +18,17 @@ use torchlet_core::{
 
 kernels! {
     /// `aten::unique_consecutive.out(self, return_inverse, return_counts, dim, out0, out1, out2)`:
-    /// one of each run of equal values (or slices over `dim`), the run index of each, and the
-    /// lengths of the runs.
+    /// the first of each run of equal values (or slices over `dim`), the run index of each value,
+    /// and the lengths of the runs.
     UNIQUE_CONSECUTIVE_OUT = Kernel::new(
         "aten::unique_consecutive.out",
         &[Tensor, Bool, Bool, OptionalInt, Out, Out, Out],
         |ctx| { prepare(ctx, Call::consecutive(ctx)?)?; Ok(Plan::new(invoke_consecutive)) },
     );
     /// `aten::unique_dim.out(self, dim, sorted, return_inverse, return_counts, out0, out1, out2)`:
-    /// the same for the sorted slices, compared lexicographically. All outputs are always computed,
-    /// as in PyTorch, from whose results the exporter plans the shapes.
+    /// the distinct slices over `dim`, sorted lexicographically, with the same outputs as
+    /// [`UNIQUE_CONSECUTIVE_OUT`]. All outputs are always computed, as in PyTorch, from whose
+    /// results the exporter plans the shapes.
     UNIQUE_DIM_OUT = Kernel::new(
         "aten::unique_dim.out",
         &[Tensor, Int, Bool, Bool, Bool, Out, Out, Out],
@@ -94,7 +96,7 @@ fn equal(tensor: &TensorRef, a: isize, b: isize) -> bool {
     }, else false)
 }
 
-/// The compared slices: their number, and the elements of each.
+/// The slices that are compared: their number, and the elements of each.
 struct Slices {
     count: usize,
     /// Walk from slice to slice. Without a dim, each element is a slice, in row-major order.
@@ -122,8 +124,8 @@ impl Slices {
         Some(Slices { count: along.numel(), along, within })
     }
 
-    /// Calls `visit(index, slice, whether it differs from the one before)` for all slices, in the
-    /// given order or in their own.
+    /// Calls `visit(index, position, whether the slice differs from the one before)` for all
+    /// slices, in the given order or in index order.
     fn for_each(
         &self,
         tensor: &TensorRef,
@@ -154,8 +156,8 @@ impl Slices {
         });
     }
 
-    /// Whether `holds` is true for all corresponding elements of two slices; stops calling it once
-    /// it is false.
+    /// Whether `holds` is true for all pairs of corresponding elements of two slices. Not called
+    /// any more after it returned false.
     fn all(&self, a: isize, b: isize, holds: &mut dyn FnMut(isize, isize) -> bool) -> bool {
         let ([inner], mut all) = (self.within.inner_steps(), true);
         self.within.for_each_run(0, self.within.numel(), &mut |_, [offset], len| {
@@ -167,7 +169,7 @@ impl Slices {
         all
     }
 
-    /// Sorts the indices of slices over one dim, stably.
+    /// Sorts the indices of slices over one dim; the sort is stable.
     fn sort(&self, tensor: &TensorRef, order: &mut [u32]) {
         let [step] = self.along.inner_steps();
         for (number, place) in order.iter_mut().enumerate() {
@@ -208,7 +210,7 @@ fn slices(ctx: &Invoke, call: Call) -> Result<Slices, KernelError> {
 
 const TOO_LARGE: &str = "shape is too large";
 
-/// Writes one of each run of equal slices, in the given order.
+/// Writes the first slice of each run of equal slices. The slices are visited in the given order.
 fn runs(
     ctx: &mut Invoke,
     Call { inverse, counts, dim, out: first }: Call,

@@ -15,7 +15,8 @@ use torchlet_core::{
 kernels! { BACKWARD:
     /// `aten::convolution_backward.out(grad_output, input, weight, bias_sizes,
     /// stride, padding, dilation, transposed, output_padding, groups,
-    /// output_mask, grad_input, grad_weight, grad_bias)`
+    /// output_mask, grad_input, grad_weight, grad_bias)`: the gradients of input, weight and bias,
+    /// as far as `output_mask` requests them.
     CONVOLUTION_BACKWARD_OUT = Kernel::new(
         "aten::convolution_backward.out",
         &[
@@ -63,7 +64,7 @@ pub(super) fn picture(
     Picture::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
 }
 
-/// Requested gradients: input, weights and bias.
+/// Which gradients are requested: of the input, the weights and the bias.
 fn mask(ctx: &Arguments) -> Result<[bool; 3], KernelError> {
     Ok([ctx.list_bool(10, 0)?, ctx.list_bool(10, 1)?, ctx.list_bool(10, 2)?])
 }
@@ -119,8 +120,8 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input_picture = picture(&input, spatial, 1)?;
     let (scalar_type, size) = (grad.scalar_type, grad.scalar_type.size());
     if of_input {
-        // The input gradient is the opposite convolution of the output gradient: transposed for a
-        // plain convolution, plain for a transposed one.
+        // The input gradient is the opposite convolution of the output gradient: a transposed one
+        // for a plain convolution, a plain one for a transposed convolution.
         let out = ctx.out(GRAD_INPUT)?;
         let to = picture(&out, spatial, GRAD_INPUT)?;
         let back =

@@ -1,4 +1,4 @@
-//! Accumulation of window columns into images: `col2im`.
+//! `col2im`: accumulation of window columns into images.
 
 use super::backward::{for_each, picture, shape_mismatch};
 use super::picture::SPACE;
@@ -62,7 +62,8 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }))
 }
 
-/// The taps at a position, with their windows. Iterates over taps or windows, whichever are fewer.
+/// The taps that cover a position, with their windows. Iterates over taps or windows, whichever are
+/// fewer.
 fn taps_at(
     window: Window,
     place: usize,
@@ -136,7 +137,7 @@ mod tests {
         }
     }
 
-    /// With few windows, this terminates quickly however large the kernel is.
+    /// With few windows, this terminates quickly, however large the kernel is.
     #[test]
     fn huge_kernels_terminate() {
         let giant = Window::new(i32::MAX.into(), 1, 0, 1).unwrap();

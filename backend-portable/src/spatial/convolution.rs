@@ -23,7 +23,7 @@ use torchlet_core::{
 
 kernels! { CONVOLUTION:
     /// `aten::convolution.out(input, weight, bias, stride, padding,
-    /// dilation, transposed, output_padding, groups, out)`
+    /// dilation, transposed, output_padding, groups, out)`: convolution, plain or transposed.
     CONVOLUTION_OUT = Kernel::new(
         "aten::convolution.out",
         &[Tensor, Tensor, OptionalTensor, IntList, IntList, IntList, Bool, IntList, Int, Out],
@@ -33,7 +33,7 @@ kernels! { CONVOLUTION:
 
 const OUT: usize = 9;
 
-/// Workspace in floats per thread that is always acceptable: the blocks of a matrix multiplication.
+/// Workspace per thread in floats that is always acceptable: enough for the blocks of a GEMM.
 const MIN_WORKSPACE: usize = 1 << 18;
 
 /// Checked parameters of a call.
@@ -47,9 +47,9 @@ pub(super) struct Call {
     /// height, width.
     pub(super) weight: Picture,
     pub(super) output_padding: [usize; 3],
-    /// The memory layout that input and output share, if the engine supports it.
+    /// Memory layout of input and output, if both have the same and the engine supports it.
     pub(super) layout: Option<Layout>,
-    /// Whether the layout follows from the dim orders alone, for all sizes.
+    /// Whether the dim orders alone determine the layout, for all sizes.
     pub(super) fixed_layout: bool,
 }
 
@@ -117,7 +117,7 @@ impl Call {
         Ok((call, sizes))
     }
 
-    /// A call for the plain loop only.
+    /// Creates a call for the plain loop only.
     pub(super) fn plain(
         windows: Windows,
         transposed: bool,
@@ -164,8 +164,8 @@ impl Call {
         params
     }
 
-    /// The convolution as a call of the engine; `None` if the engine does not support it. Empty
-    /// tensors do not use the engine.
+    /// Creates the engine's description of the convolution; `None` if the engine does not support
+    /// it, or a tensor is empty.
     pub(super) fn engine(&self) -> Option<Conv> {
         if self.input.sizes.contains(&0) || self.out.sizes.contains(&0) {
             return None;
@@ -174,10 +174,10 @@ impl Call {
     }
 
     /// Length of the packed weights; 0 if they are not packed. Depends only on the weights and the
-    /// dim orders, because weights packed at load time must serve all input sizes.
+    /// dim orders, because weights packed at load time are used with all input sizes.
     pub(super) fn packed_len(&self, tier: Tier) -> usize {
         let Some(layout) = self.layout.filter(|_| self.fixed_layout) else { return 0 };
-        // With three spatial dims, the engine packs only if a depth of 1 reduces them to two.
+        // With three spatial dims, the engine packs weights only if the input depth is 1.
         if self.windows.len() == 3 {
             return 0;
         }
@@ -193,8 +193,8 @@ impl Call {
         Conv::new(small).and_then(|conv| conv.packed_weights_len(tier)).unwrap_or(0)
     }
 
-    /// Workspace of the engine in floats. None if parameters would make it disproportionate to the
-    /// tensors (for example a stride of billions); then the engine uses a plain loop over the
+    /// Workspace of the engine in floats. `None` if parameters would make it disproportionate to
+    /// the tensors (for example a stride of billions); then the engine uses a plain loop over the
     /// output.
     pub(super) fn workspace_len(
         &self,
@@ -292,7 +292,7 @@ fn plain(scalar_type: ScalarType) -> Result<Plan, KernelError> {
     }))
 }
 
-/// Decodes the arguments again, after prepare has checked them.
+/// Decodes the arguments again at run time, after prepare has checked them.
 pub(super) fn call(ctx: &Arguments) -> Result<Call, KernelError> {
     Ok(Call::read(ctx)?.0)
 }
@@ -306,7 +306,7 @@ fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
     let weight = ctx.tensor(1)?;
     let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
     let params = call.params(call.layout.unwrap_or(Layout::ChannelsLast));
-    // The same convolution as in `packed_len`, so that empty inputs do not matter.
+    // The same convolution as in `packed_len`, so that packing works even if the inputs are empty.
     let small = ConvParams {
         batch: 1,
         input: if call.transposed { [1; 3] } else { params.kernel },

@@ -13,7 +13,7 @@ use torchlet_core::{Invoke, KernelError, Parallel, ScalarType};
 /// Input channels per conversion block.
 const BLOCK: usize = 32;
 
-/// A convolution and its data.
+/// A convolution with its data.
 pub(super) struct Job<'a> {
     pub(super) call: &'a Call,
     pub(super) scalar_type: ScalarType,
@@ -22,13 +22,13 @@ pub(super) struct Job<'a> {
     pub(super) bias: Option<&'a [u8]>,
 }
 
-/// The taps of one output position over one dim: their number, first tap and input position, and
-/// the steps of both.
+/// The taps over one dim that contribute to an output position: their number, the first tap and its
+/// input position, and the steps of both.
 #[derive(Clone, Copy)]
 struct Reach {
     taps: Taps,
     tap_step: usize,
-    /// The input position decreases with the taps of a transposed convolution.
+    /// Step of the input position; negative for a transposed convolution.
     step: isize,
 }
 
@@ -52,8 +52,8 @@ impl Reach {
         // The input index must be below `input`: t * dilation > target - input * stride.
         let least = (target - (input as i64 - 1) * stride).max(0);
         let mut tap = (least + dilation - 1) / dilation;
-        // At most `tap_step` attempts. Inputs are `stride` apart, so the loop also ends after
-        // `input` of them.
+        // At most `tap_step` attempts. Input positions of these taps differ, so the loop also ends
+        // after `input` attempts.
         let mut attempts = tap_step;
         while (target - tap * dilation) % stride != 0 {
             attempts -= 1;
@@ -89,7 +89,7 @@ fn gcd(mut a: i64, mut b: i64) -> i64 {
 }
 
 impl Job<'_> {
-    /// One output element, at an index of batch, channel, depth, height and width.
+    /// Computes one output element, at an index of batch, channel, depth, height and width.
     fn element<C: Ring>(&self, at: [usize; DIMS]) -> C {
         let call = self.call;
         let read = |bytes: &[u8], start: usize, stride: usize, values: &mut [C]| {
@@ -118,7 +118,7 @@ impl Job<'_> {
         };
         let reaches = [reach(0), reach(1), reach(2)];
         if in_group == 0 {
-            // Empty tensors can have any other sizes.
+            // Returns early, because empty tensors can have any other sizes.
             return sum;
         }
         let (mut values, mut factors) = ([C::default(); BLOCK], [C::default(); BLOCK]);

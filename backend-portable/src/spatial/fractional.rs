@@ -20,13 +20,14 @@ kernels! { FRACTIONAL:
         prepare::<2>(ctx, [pool::<f32, 2>, pool::<f64, 2>])
     });
     /// `aten::fractional_max_pool3d.output(self, kernel_size, output_size,
-    /// random_samples, output, indices)`: the samples are for depth, height and width.
+    /// random_samples, output, indices)`: `random_samples` holds per channel a value in 0..1 for
+    /// depth, height and width.
     FRACTIONAL_MAX_POOL3D_OUT = Kernel::new("aten::fractional_max_pool3d.output", PARAMS, |ctx| {
         prepare::<3>(ctx, [pool::<f32, 3>, pool::<f64, 3>])
     });
 }
 
-/// Windows over the last `D` dims, and the planes.
+/// Windows over the last `D` dims, and the number of planes.
 struct Windows<const D: usize> {
     input: [usize; D],
     kernel: [usize; D],
@@ -114,7 +115,7 @@ fn prepare<const D: usize>(
     by_type(ctx, 0, functions)
 }
 
-/// Position of the first element of a plane, and the strides of its dims.
+/// Memory position of the first element of a plane, and the strides of its dims.
 fn plane<const D: usize>(info: &TensorInfo, [batch, channel]: [usize; 2]) -> (usize, [usize; D]) {
     let strides = info.strides();
     let stride = |dim: usize| strides.get(dim).copied().unwrap_or(0);

@@ -13,14 +13,14 @@ use torchlet_core::{
 
 kernels! { GRID:
     /// `aten::grid_sampler_2d.out(input, grid, interpolation_mode, padding_mode,
-    /// align_corners, out)`
+    /// align_corners, out)`: samples images at the coordinates in `grid`.
     GRID_SAMPLER_2D_OUT =
         Kernel::new(
             "aten::grid_sampler_2d.out", &[Tensor, Tensor, Int, Int, Bool, Out],
             |ctx| prepare(ctx, 2)
         );
     /// `aten::grid_sampler_3d.out(input, grid, interpolation_mode, padding_mode,
-    /// align_corners, out)`
+    /// align_corners, out)`: samples volumes at the coordinates in `grid`.
     GRID_SAMPLER_3D_OUT =
         Kernel::new(
             "aten::grid_sampler_3d.out", &[Tensor, Tensor, Int, Int, Bool, Out],
@@ -54,7 +54,7 @@ pub(super) fn sampled_sizes(
     Ok(sizes)
 }
 
-/// Interpolation mode in argument `arg` and padding mode in the next.
+/// Decodes the interpolation mode in argument `arg` and the padding mode in the next.
 pub(super) fn read_modes(ctx: &Arguments, arg: usize) -> Result<(Mode, Padding), KernelError> {
     let mode = match ctx.int(arg)? {
         0 => Mode::Bilinear,
@@ -121,7 +121,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// The pixels and weights for coordinate `at` in -1..1.
+    /// Returns the pixels that contribute to coordinate `at` (in -1..1), with their weights.
     pub(super) fn taps<C: Real>(&self, at: C) -> Taps<C> {
         let one = C::real(1.0);
         let position = self.pixel_position(at);
@@ -148,7 +148,8 @@ impl Axis {
         taps
     }
 
-    /// The same pixels, with the derivatives of their weights by the coordinate.
+    /// Returns the same pixels as [`taps`](Self::taps), with the derivatives of their weights with
+    /// respect to the coordinate.
     pub(super) fn slopes<C: Real>(&self, at: C) -> Taps<C> {
         let (one, two, size) = (C::real(1.0), C::real(2.0), C::count(self.size));
         let position = self.pixel_position(at);
@@ -161,7 +162,7 @@ impl Axis {
                 self.push(&mut slopes, first, C::default() - pace);
                 self.push(&mut slopes, first + one, pace);
             }
-            // Piecewise constant, so the derivative is zero.
+            // The weights are piecewise constant, so the derivative is zero.
             Mode::Nearest => {}
             Mode::Bicubic => {
                 let first = position.floor();
@@ -174,7 +175,7 @@ impl Axis {
         slopes
     }
 
-    /// Coordinate `at` in pixels.
+    /// Converts coordinate `at` to pixels.
     fn pixel_position<C: Real>(&self, at: C) -> C {
         let (one, two, size) = (C::real(1.0), C::real(2.0), C::count(self.size));
         match self.align_corners {

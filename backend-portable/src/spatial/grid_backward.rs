@@ -1,5 +1,5 @@
-//! Gradients of `grid_sampler` in plain loops. Pixels accumulate the output gradient by their
-//! weights; the grid's gradient uses the derivatives of these weights.
+//! Gradients of `grid_sampler` in plain loops. Each output gradient is added to the input pixels,
+//! multiplied by their weights. The grid's gradient uses the derivatives of these weights.
 
 use super::backward::{for_each, picture, shape_mismatch};
 use super::grid::{Axis, Mode, read_modes, sampled_sizes};
@@ -17,11 +17,13 @@ const PARAMS: &[Param] = &[Tensor, Tensor, Tensor, Int, Int, Bool, BoolList, Out
 
 kernels! { GRID_BACKWARD:
     /// `aten::grid_sampler_2d_backward.out(grad_output, input, grid,
-    /// interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`
+    /// interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`: the gradients of
+    /// images and grid.
     GRID_SAMPLER_2D_BACKWARD_OUT =
         Kernel::new("aten::grid_sampler_2d_backward.out", PARAMS, |ctx| prepare(ctx, 2));
     /// `aten::grid_sampler_3d_backward.out(grad_output, input, grid,
-    /// interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`
+    /// interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`: the gradients of
+    /// volumes and grid.
     GRID_SAMPLER_3D_BACKWARD_OUT =
         Kernel::new("aten::grid_sampler_3d_backward.out", PARAMS, |ctx| prepare(ctx, 3));
 }
@@ -29,7 +31,7 @@ kernels! { GRID_BACKWARD:
 const GRAD_INPUT: usize = 7;
 const GRAD_GRID: usize = 8;
 
-/// Requested gradients: image and grid.
+/// Which gradients are requested: of the images and the grid.
 fn mask(ctx: &Arguments) -> Result<[bool; 2], KernelError> {
     Ok([ctx.list_bool(6, 0)?, ctx.list_bool(6, 1)?])
 }

@@ -12,7 +12,7 @@ use crate::table::kernels;
 use torchlet_core::Param::{IntList, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError};
 
-/// An operator `(grad_output, self, padding, grad_input)` for the last `$dims` dims.
+/// A kernel `(grad_output, self, padding, grad_input)` for the last `$dims` dims.
 macro_rules! pad_edges_backward {
     ($operator:literal, $dims:literal, $map:ident) => {{
         fn invoke<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -29,22 +29,28 @@ macro_rules! pad_edges_backward {
 }
 
 kernels! { PADDING_BACKWARD:
-    /// `aten::reflection_pad1d_backward.grad_input(grad_output, self, padding, grad_input)`
+    /// `aten::reflection_pad1d_backward.grad_input(grad_output, self, padding, grad_input)`: the
+    /// gradient of the padded input.
     REFLECTION_PAD1D_BACKWARD_GRAD_INPUT =
         pad_edges_backward!("aten::reflection_pad1d_backward.grad_input", 1, Reflect);
-    /// `aten::reflection_pad2d_backward.grad_input(grad_output, self, padding, grad_input)`
+    /// `aten::reflection_pad2d_backward.grad_input(grad_output, self, padding, grad_input)`: the
+    /// gradient of the padded input.
     REFLECTION_PAD2D_BACKWARD_GRAD_INPUT =
         pad_edges_backward!("aten::reflection_pad2d_backward.grad_input", 2, Reflect);
-    /// `aten::reflection_pad3d_backward.grad_input(grad_output, self, padding, grad_input)`
+    /// `aten::reflection_pad3d_backward.grad_input(grad_output, self, padding, grad_input)`: the
+    /// gradient of the padded input.
     REFLECTION_PAD3D_BACKWARD_GRAD_INPUT =
         pad_edges_backward!("aten::reflection_pad3d_backward.grad_input", 3, Reflect);
-    /// `aten::replication_pad1d_backward.grad_input(grad_output, self, padding, grad_input)`
+    /// `aten::replication_pad1d_backward.grad_input(grad_output, self, padding, grad_input)`: the
+    /// gradient of the padded input.
     REPLICATION_PAD1D_BACKWARD_GRAD_INPUT =
         pad_edges_backward!("aten::replication_pad1d_backward.grad_input", 1, Replicate);
-    /// `aten::replication_pad2d_backward.grad_input(grad_output, self, padding, grad_input)`
+    /// `aten::replication_pad2d_backward.grad_input(grad_output, self, padding, grad_input)`: the
+    /// gradient of the padded input.
     REPLICATION_PAD2D_BACKWARD_GRAD_INPUT =
         pad_edges_backward!("aten::replication_pad2d_backward.grad_input", 2, Replicate);
-    /// `aten::replication_pad3d_backward.grad_input(grad_output, self, padding, grad_input)`
+    /// `aten::replication_pad3d_backward.grad_input(grad_output, self, padding, grad_input)`: the
+    /// gradient of the padded input.
     REPLICATION_PAD3D_BACKWARD_GRAD_INPUT =
         pad_edges_backward!("aten::replication_pad3d_backward.grad_input", 3, Replicate);
 }

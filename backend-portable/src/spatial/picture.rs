@@ -22,8 +22,8 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Views a tensor `[channels, space…]` or `[batch, channels, space…]`. `None` for any other
-    /// rank.
+    /// Views a tensor `[channels, space…]` or `[batch, channels, space…]` with `spatial` spatial
+    /// dims. `None` for any other rank.
     pub(super) fn new(info: &TensorInfo, spatial: usize) -> Option<Self> {
         let batched = info.rank() == spatial + 2;
         if (!batched && info.rank() != spatial + 1) || spatial > DIMS - SPACE {
@@ -39,7 +39,7 @@ impl Picture {
         Some(picture)
     }
 
-    /// Whether the image is dense with this order of dims, outermost first.
+    /// Whether the elements are dense with this order of dims, outermost first.
     fn is_dense(&self, order: [usize; DIMS]) -> bool {
         let mut step = 1;
         for &dim in order.iter().rev() {
@@ -51,17 +51,17 @@ impl Picture {
         true
     }
 
-    /// Whether the image is dense in channels-first order.
+    /// Whether the elements are dense in channels-first order.
     pub(super) fn is_channels_first(&self) -> bool {
         self.is_dense([0, 1, 2, 3, 4])
     }
 
-    /// Whether the image is dense in channels-last order.
+    /// Whether the elements are dense in channels-last order.
     pub(super) fn is_channels_last(&self) -> bool {
         self.is_dense([0, 2, 3, 4, 1])
     }
 
-    /// Depth, height and width.
+    /// Sizes of depth, height and width.
     pub(super) fn space(&self) -> [usize; 3] {
         [self.sizes[2], self.sizes[3], self.sizes[4]]
     }
@@ -78,9 +78,9 @@ impl Picture {
     }
 }
 
-/// Writes an image row by row on several threads, where a row extends over the dim that is
-/// innermost in memory. Calls `write` with the index of the row's first element, the innermost dim,
-/// and the row's bytes.
+/// Writes an output row by row on several threads. A row extends over the dim that is innermost in
+/// memory. Calls `write` with the index of the row's first element, the innermost dim, and the
+/// row's bytes.
 ///
 /// `cost` is the approximate number of operations per element.
 pub(super) fn for_each_row(

@@ -1,9 +1,9 @@
 //! Average and max pooling in one loop.
 //!
 //! Outputs are computed in blocks over the dim that is innermost in memory: channels for
-//! channels-last, width for channels-first. For each tap of the window, the inputs of the whole
-//! block form a strided run, which is converted to the compute type and accumulated at once. Every
-//! element type, layout and kind of pooling shares this loop.
+//! channels-last, width for channels-first. For each tap of the window, the inputs of a whole block
+//! form a strided run, which is converted to the compute type and accumulated at once. All element
+//! types, layouts and kinds of pooling use this loop.
 
 use super::picture::{CHANNELS, DIMS, Picture, SPACE};
 use crate::compute::pool::{Fold, PoolWindow};
@@ -20,20 +20,20 @@ const BLOCK: usize = 64;
 /// Minimum number of visited elements per thread.
 const GRAIN: usize = 1 << 15;
 
-/// The input range of each output over one dim.
+/// How windows cover the input over one dim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Axis {
     /// A sliding window.
     Sliding(Window),
-    /// Adaptive pooling: as many windows as outputs, evenly distributed.
+    /// Adaptive pooling: `output` windows, evenly distributed over the input.
     Adaptive { output: usize },
 }
 
 impl Axis {
-    /// The axis of a dim that the image lacks.
+    /// The axis of a dim that the tensor lacks.
     pub(crate) const NONE: Axis = Axis::Sliding(Window::ONE);
 
-    /// Whether positions in an input of this size and its padding fit in machine words.
+    /// Whether the positions of an input of this size and its padding fit in machine words.
     pub(crate) fn is_countable(&self, input: usize) -> bool {
         let Axis::Sliding(window) = self else { return true };
         let reach = (window.kernel() - 1).checked_mul(window.dilation());
@@ -43,7 +43,7 @@ impl Axis {
         all.is_some_and(|all| isize::try_from(all).is_ok())
     }
 
-    /// The input elements of output `at`, for an input of this size.
+    /// Returns the input positions of output `at`, for an input of this size.
     pub(super) fn tap_range(&self, at: usize, input: usize) -> TapRange {
         match self {
             Axis::Sliding(window) => {
@@ -58,7 +58,7 @@ impl Axis {
         }
     }
 
-    /// Number of input elements of output `at`, and the divisor of its average.
+    /// Returns the number of input elements of output `at`, and the divisor of its average.
     pub(super) fn counts(&self, at: usize, input: usize, count_padding: bool) -> (i64, i64) {
         let inside = self.tap_range(at, input).count as i64;
         match self {
@@ -68,7 +68,7 @@ impl Axis {
     }
 }
 
-/// Divisor of an average over all dims; saturates at the maximum.
+/// Divisor of an average over all dims, saturating.
 pub(super) fn counted(
     axes: &[Axis; 3],
     places: [usize; 3],
@@ -137,7 +137,7 @@ pub(crate) struct Pooling<'a> {
     pub(crate) from: Picture,
 }
 
-/// A block of outputs: sums or maxima, and the indices of the maxima.
+/// Accumulators for a block of outputs: sums or maxima, and the indices of the maxima.
 struct Block<C> {
     values: [C; BLOCK],
     places: [i64; BLOCK],
@@ -151,8 +151,8 @@ impl Pooling<'_> {
             && (!paths::has(Paths::AVERAGE_POOLING) || self.kind == Kind::Largest)
     }
 
-    /// Maximum number of outputs over `dim` in a block, chosen so that a block has about as many
-    /// taps as the input has positions.
+    /// Maximum number of outputs in a block over `dim`, such that a block has about as many taps as
+    /// the input has positions.
     fn block_len(&self, dim: usize) -> usize {
         match dim.checked_sub(SPACE).and_then(|dim| self.axes.get(dim)) {
             None => BLOCK,
@@ -170,7 +170,8 @@ impl Pooling<'_> {
         let values = &mut block.values[..len];
         let places = &mut block.places[..len];
         values.fill(if largest { C::LOWEST } else { C::default() });
-        // If the inner dim is spatial, its taps are shared by the whole block.
+        // If the inner dim is spatial, all outputs of the block share the taps over the other dims,
+        // and a tap over the inner dim is a strided run.
         let sliding = match inner.checked_sub(SPACE).map(|dim| self.axes[dim]) {
             Some(Axis::Sliding(window)) if len > 1 => Some(window),
             _ => None,
@@ -185,7 +186,8 @@ impl Pooling<'_> {
             };
         }
         if largest {
-            // If no value exceeds minus infinity, the index is the first of the window.
+            // If all values are minus infinity, the index is that of the first element of the
+            // window.
             for (i, place) in places.iter_mut().enumerate() {
                 let mut starts = ranges.map(|range| range.start);
                 if let Some(window) = sliding {
@@ -204,8 +206,8 @@ impl Pooling<'_> {
                     let mut tap = [d, h, w];
                     let (mut lo, mut hi, mut place_step) = (0, len, 0);
                     if let Some(window) = sliding {
-                        // The tap position is that of the block's first output and may be before
-                        // the start of the input.
+                        // The position of the tap is that for the first output of the block; it may
+                        // be before the start of the input.
                         let dim = inner - SPACE;
                         let stride = window.stride() as isize;
                         let input = from.sizes[inner] as isize;
@@ -277,13 +279,13 @@ impl Pooling<'_> {
         }
     }
 
-    /// Channels-last `f32` pooling, over all channels of a pixel at once. Returns false if it does
-    /// not apply.
+    /// Pools channels-last `f32` images, all channels of a pixel at once. Returns false if that
+    /// does not apply.
     fn run_channels(&self, parallel: &dyn Parallel, to: &Picture, values: &mut [u8]) -> bool {
         let channels = to.sizes[CHANNELS];
         let last = self.from.is_channels_last() && to.is_channels_last() && channels > 1;
         let tier = Tier::detect();
-        // Processors without vector instructions would not benefit, so their images do not link
+        // Processors without vector instructions would not benefit; their firmware does not link
         // this code.
         if tier == Tier::SCALAR || !last || self.scalar_type != ScalarType::Float {
             return false;
@@ -342,8 +344,8 @@ impl Pooling<'_> {
         true
     }
 
-    /// Computes outputs in memory order. Values and indices (of type `places`) have the same
-    /// layout, `to`.
+    /// Computes outputs in memory order. Values and indices have the layout `to`; `places` is the
+    /// dtype of the indices.
     pub(crate) fn run<C: Pooled>(
         &self,
         parallel: &dyn Parallel,
@@ -377,8 +379,8 @@ impl Pooling<'_> {
         for_each_job::<()>(parallel, rows.div_ceil(share), &mut [], 0, &|job, _| {
             let mut block = Block { values: [C::default(); BLOCK], places: [0; BLOCK] };
             for index in job * share..((job + 1) * share).min(rows) {
-                // Checked here, so that an image with only one of the two index types can remove
-                // the other's code.
+                // Checked here, so that firmware with only one of the two index types can remove
+                // the code of the other.
                 let is_short = crate::types::has(ScalarType::Int) && is_short;
                 let places = if is_short { ScalarType::Int } else { ScalarType::Long };
                 let width = places.size();
@@ -416,7 +418,7 @@ impl Pooling<'_> {
     }
 }
 
-/// The visited taps over one dim: position of the first, count and step.
+/// The input positions of a window over one dim: the first, their number and the step.
 #[derive(Clone, Copy, Default)]
 pub(super) struct TapRange {
     pub(super) start: isize,
@@ -425,8 +427,8 @@ pub(super) struct TapRange {
 }
 
 impl TapRange {
-    /// The taps that any output of a block uses, by their positions for the first output of the
-    /// block, which may be before the start of the input.
+    /// The taps that any output of a block uses, as input positions for the first output of the
+    /// block. They may be before the start of the input.
     fn jointly(window: &Window, first: usize, len: usize, input: usize) -> Self {
         let dilation = window.dilation() as isize;
         let origin = |at: usize| (at * window.stride()) as isize - window.padding() as isize;

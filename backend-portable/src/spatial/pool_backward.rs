@@ -18,60 +18,68 @@ const LARGEST: &[Param] = &[Tensor, Tensor, IntList, IntList, IntList, IntList, 
 
 kernels! { POOLING_BACKWARD:
     /// `aten::max_pool2d_with_indices_backward.grad_input(grad_output,
-    /// self, kernel_size, stride, padding, dilation, ceil_mode, indices, grad_input)`
+    /// self, kernel_size, stride, padding, dilation, ceil_mode, indices, grad_input)`: the gradient
+    /// of the pooled input.
     MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::max_pool2d_with_indices_backward.grad_input",
         LARGEST,
         prepare_max::<2>,
     );
     /// `aten::max_pool3d_with_indices_backward.grad_input(grad_output,
-    /// self, kernel_size, stride, padding, dilation, ceil_mode, indices, grad_input)`
+    /// self, kernel_size, stride, padding, dilation, ceil_mode, indices, grad_input)`: the gradient
+    /// of the pooled input.
     MAX_POOL3D_WITH_INDICES_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::max_pool3d_with_indices_backward.grad_input",
         LARGEST,
         prepare_max::<3>,
     );
-    /// `aten::adaptive_max_pool2d_backward.grad_input(grad_output, self, indices, grad_input)`
+    /// `aten::adaptive_max_pool2d_backward.grad_input(grad_output, self, indices, grad_input)`: the
+    /// gradient of the pooled input.
     ADAPTIVE_MAX_POOL2D_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::adaptive_max_pool2d_backward.grad_input",
         &[Tensor, Tensor, Tensor, Out],
         prepare_adaptive_max::<2>,
     );
-    /// `aten::adaptive_max_pool3d_backward.grad_input(grad_output, self, indices, grad_input)`
+    /// `aten::adaptive_max_pool3d_backward.grad_input(grad_output, self, indices, grad_input)`: the
+    /// gradient of the pooled input.
     ADAPTIVE_MAX_POOL3D_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::adaptive_max_pool3d_backward.grad_input",
         &[Tensor, Tensor, Tensor, Out],
         prepare_adaptive_max::<3>,
     );
     /// `aten::fractional_max_pool2d_backward.grad_input(grad_output,
-    /// self, kernel_size, output_size, indices, grad_input)`
+    /// self, kernel_size, output_size, indices, grad_input)`: the gradient of the pooled input.
     FRACTIONAL_MAX_POOL2D_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::fractional_max_pool2d_backward.grad_input",
         &[Tensor, Tensor, IntList, IntList, Tensor, Out],
         prepare_fractional::<2>,
     );
     /// `aten::fractional_max_pool3d_backward.grad_input(grad_output,
-    /// self, kernel_size, output_size, indices, grad_input)`
+    /// self, kernel_size, output_size, indices, grad_input)`: the gradient of the pooled input.
     FRACTIONAL_MAX_POOL3D_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::fractional_max_pool3d_backward.grad_input",
         &[Tensor, Tensor, IntList, IntList, Tensor, Out],
         prepare_fractional::<3>,
     );
     /// `aten::avg_pool2d_backward.grad_input(grad_output, self, kernel_size,
-    /// stride, padding, ceil_mode, count_include_pad, divisor_override, grad_input)`
+    /// stride, padding, ceil_mode, count_include_pad, divisor_override, grad_input)`: the gradient
+    /// of the pooled input.
     AVG_POOL2D_BACKWARD_GRAD_INPUT =
         Kernel::new("aten::avg_pool2d_backward.grad_input", AVERAGE, prepare_average::<2>);
     /// `aten::avg_pool3d_backward.grad_input(grad_output, self, kernel_size,
-    /// stride, padding, ceil_mode, count_include_pad, divisor_override, grad_input)`
+    /// stride, padding, ceil_mode, count_include_pad, divisor_override, grad_input)`: the gradient
+    /// of the pooled input.
     AVG_POOL3D_BACKWARD_GRAD_INPUT =
         Kernel::new("aten::avg_pool3d_backward.grad_input", AVERAGE, prepare_average::<3>);
-    /// `aten::_adaptive_avg_pool2d_backward.out(grad_output, self, out)`
+    /// `aten::_adaptive_avg_pool2d_backward.out(grad_output, self, out)`: the gradient of the
+    /// pooled input.
     ADAPTIVE_AVG_POOL2D_BACKWARD_OUT = Kernel::new(
         "aten::_adaptive_avg_pool2d_backward.out",
         &[Tensor, Tensor, Out],
         prepare_adaptive_average::<2>,
     );
-    /// `aten::_adaptive_avg_pool3d_backward.out(grad_output, self, out)`
+    /// `aten::_adaptive_avg_pool3d_backward.out(grad_output, self, out)`: the gradient of the
+    /// pooled input.
     ADAPTIVE_AVG_POOL3D_BACKWARD_OUT = Kernel::new(
         "aten::_adaptive_avg_pool3d_backward.out",
         &[Tensor, Tensor, Out],
@@ -79,7 +87,7 @@ kernels! { POOLING_BACKWARD:
     );
 }
 
-/// The instances of a generic invoke function for a number of spatial dims.
+/// Instantiates a generic invoke function for a number of spatial dims.
 macro_rules! instances {
     ($function:ident, $rank:tt) => {
         [$function::<f32, $rank>, $function::<f64, $rank>, $function::<i64, $rank>]
@@ -148,7 +156,8 @@ fn run_adaptive_max<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<()
     to_argmax::<C>(ctx, RANK, 2, 3)
 }
 
-/// Indices identify the maxima, so the windows in arguments 2 and 3 are not needed.
+/// Prepares fractional max pooling. The indices identify the maxima, so the windows in arguments 2
+/// and 3 are not needed.
 fn prepare_fractional<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     expect_alike(ctx, RANK)?;
     expect_indices(ctx, 4)?;
@@ -195,7 +204,7 @@ pub(super) fn position(picture: &Picture, index: [usize; DIMS]) -> usize {
     index.iter().zip(picture.strides).map(|(i, stride)| i * stride).sum()
 }
 
-/// Adds to an element.
+/// Adds a value to an element.
 pub(super) fn add<C: Pooled>(scalar_type: ScalarType, out: &mut [u8], at: usize, value: C) {
     let (size, mut sum) = (scalar_type.size(), [C::default()]);
     load(scalar_type, out, at as isize, 0, &mut sum);
@@ -204,7 +213,7 @@ pub(super) fn add<C: Pooled>(scalar_type: ScalarType, out: &mut [u8], at: usize,
     }
 }
 
-/// Adds each gradient to the element that its index names.
+/// Adds each gradient to the input element at its index.
 fn to_argmax<C: Pooled>(
     ctx: &mut Invoke,
     rank: usize,

@@ -1,4 +1,4 @@
-//! Arguments and checks of the pooling operators.
+//! Kernels of the pooling operators: arguments, checks and shapes.
 
 use super::picture::Picture;
 use super::pool::{Axis, Kind, Pooled, Pooling};
@@ -16,53 +16,57 @@ const LARGEST: &[Param] = &[Tensor, IntList, IntList, IntList, IntList, Bool, Ou
 
 kernels! { POOLING:
     /// `aten::avg_pool1d.out(self, kernel_size, stride, padding, ceil_mode,
-    /// count_include_pad, out)`
+    /// count_include_pad, out)`: average pooling.
     AVG_POOL1D_OUT = Kernel::new(
         "aten::avg_pool1d.out",
         &[Tensor, IntList, IntList, IntList, Bool, Bool, Out],
         |ctx| average_prepare::<1>(ctx, 6),
     );
     /// `aten::avg_pool2d.out(self, kernel_size, stride, padding, ceil_mode,
-    /// count_include_pad, divisor_override, out)`
+    /// count_include_pad, divisor_override, out)`: average pooling.
     AVG_POOL2D_OUT =
         Kernel::new("aten::avg_pool2d.out", AVERAGE, |ctx| average_prepare::<2>(ctx, 7));
     /// `aten::avg_pool3d.out(self, kernel_size, stride, padding, ceil_mode,
-    /// count_include_pad, divisor_override, out)`
+    /// count_include_pad, divisor_override, out)`: average pooling.
     AVG_POOL3D_OUT =
         Kernel::new("aten::avg_pool3d.out", AVERAGE, |ctx| average_prepare::<3>(ctx, 7));
     /// `aten::max_pool2d_with_indices.out(self, kernel_size, stride,
-    /// padding, dilation, ceil_mode, out, indices)`
+    /// padding, dilation, ceil_mode, out, indices)`: max pooling; also returns the indices of the
+    /// maxima.
     MAX_POOL2D_WITH_INDICES_OUT =
         Kernel::new("aten::max_pool2d_with_indices.out", LARGEST, max_prepare::<2>);
     /// `aten::max_pool3d_with_indices.out(self, kernel_size, stride,
-    /// padding, dilation, ceil_mode, out, indices)`
+    /// padding, dilation, ceil_mode, out, indices)`: max pooling; also returns the indices of the
+    /// maxima.
     MAX_POOL3D_WITH_INDICES_OUT =
         Kernel::new("aten::max_pool3d_with_indices.out", LARGEST, max_prepare::<3>);
-    /// `aten::adaptive_avg_pool1d.out(self, output_size, out)`
+    /// `aten::adaptive_avg_pool1d.out(self, output_size, out)`: adaptive average pooling.
     ADAPTIVE_AVG_POOL1D_OUT = Kernel::new(
         "aten::adaptive_avg_pool1d.out",
         &[Tensor, IntList, Out],
         adaptive_average_prepare::<1>,
     );
-    /// `aten::_adaptive_avg_pool2d.out(self, output_size, out)`
+    /// `aten::_adaptive_avg_pool2d.out(self, output_size, out)`: adaptive average pooling.
     ADAPTIVE_AVG_POOL2D_OUT = Kernel::new(
         "aten::_adaptive_avg_pool2d.out",
         &[Tensor, IntList, Out],
         adaptive_average_prepare::<2>,
     );
-    /// `aten::_adaptive_avg_pool3d.out(self, output_size, out)`
+    /// `aten::_adaptive_avg_pool3d.out(self, output_size, out)`: adaptive average pooling.
     ADAPTIVE_AVG_POOL3D_OUT = Kernel::new(
         "aten::_adaptive_avg_pool3d.out",
         &[Tensor, IntList, Out],
         adaptive_average_prepare::<3>,
     );
-    /// `aten::adaptive_max_pool2d.out(self, output_size, out, indices)`
+    /// `aten::adaptive_max_pool2d.out(self, output_size, out, indices)`: adaptive max pooling; also
+    /// returns the indices of the maxima.
     ADAPTIVE_MAX_POOL2D_OUT = Kernel::new(
         "aten::adaptive_max_pool2d.out",
         &[Tensor, IntList, Out, Out],
         adaptive_max_prepare::<2>,
     );
-    /// `aten::adaptive_max_pool3d.out(self, output_size, out, indices)`
+    /// `aten::adaptive_max_pool3d.out(self, output_size, out, indices)`: adaptive max pooling; also
+    /// returns the indices of the maxima.
     ADAPTIVE_MAX_POOL3D_OUT = Kernel::new(
         "aten::adaptive_max_pool3d.out",
         &[Tensor, IntList, Out, Out],
@@ -74,8 +78,8 @@ fn shape_error() -> KernelError {
     KernelError::argument(0, "shape does not fit the windows, or the output is empty")
 }
 
-/// The windows of a pooling, from three arguments starting at `first` and an optional list of
-/// dilations.
+/// Decodes the windows of a pooling from three list arguments, starting at `first`, and an optional
+/// list of dilations.
 pub(super) fn read_windows(
     ctx: &Arguments,
     rank: usize,
@@ -93,7 +97,7 @@ pub(super) fn read_windows(
     .ok_or(KernelError::argument(1, "kernel, stride, padding or dilation is invalid"))
 }
 
-/// Assigns windows to the last of the three axes.
+/// Converts windows to axes; fewer than three windows become the last axes.
 pub(super) fn sliding(windows: &Windows) -> [Axis; 3] {
     let mut axes = [Axis::NONE; 3];
     for (axis, window) in axes.iter_mut().rev().zip(windows.iter().rev()) {
@@ -118,7 +122,7 @@ fn prepare(
     if let Some(arg) = indices {
         ctx.resize(arg, &sizes)?;
         let found = ctx.info(arg)?.scalar_type;
-        // Programs for GPUs have `int32` indices.
+        // Programs that were exported for GPUs have `int32` indices.
         let is_short = crate::types::has(ScalarType::Int) && found == ScalarType::Int;
         if found != ScalarType::Long && !is_short {
             return Err(unsupported(arg, found));
@@ -132,7 +136,7 @@ fn prepare(
     }))
 }
 
-/// The instances of a generic invoke function for a number of spatial dims.
+/// Instantiates a generic invoke function for a number of spatial dims.
 macro_rules! instances {
     ($function:ident, $rank:ident) => {
         [$function::<f32, $rank>, $function::<f64, $rank>, $function::<i64, $rank>]
@@ -226,7 +230,7 @@ fn adaptive_max_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, Ke
     prepare(ctx, sizes, (2, Some(3)), instances!(adaptive_max_pool, RANK))
 }
 
-/// The axes of an adaptive pooling, from its output.
+/// Returns the axes of an adaptive pooling, from the shape of its output.
 pub(super) fn adaptive(out: &TensorInfo, rank: usize) -> [Axis; 3] {
     let mut axes = [Axis::NONE; 3];
     for (axis, &size) in axes.iter_mut().rev().zip(out.sizes.iter().rev()).take(rank) {

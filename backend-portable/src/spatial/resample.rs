@@ -15,13 +15,14 @@ use torchlet_core::{
 };
 
 kernels! { RESAMPLING:
-    /// `aten::upsample_nearest2d.vec_out(input, output_size, scale_factors, out)`
+    /// `aten::upsample_nearest2d.vec_out(input, output_size, scale_factors, out)`:
+    /// nearest-neighbour interpolation.
     UPSAMPLE_NEAREST2D_VEC_OUT = Kernel::new(
         "aten::upsample_nearest2d.vec_out",
         &[Tensor, OptionalIntList, OptionalFloatList, Out],
         |ctx| {
             let size = ctx.info(0)?.scalar_type.size();
-            // Pixels are moved without computation, so only their size matters.
+            // Pixels are copied without computation, so only their size in bytes matters.
             let invoke: InvokeFn = match size {
                 1 => nearest::<u8>,
                 2 => nearest::<u16>,
@@ -32,34 +33,36 @@ kernels! { RESAMPLING:
             prepare(ctx, VECTOR_NEAREST, Some(invoke))
         },
     );
-    /// `aten::upsample_bilinear2d.vec_out(input, output_size, align_corners, scale_factors, out)`
+    /// `aten::upsample_bilinear2d.vec_out(input, output_size, align_corners, scale_factors, out)`:
+    /// bilinear interpolation.
     UPSAMPLE_BILINEAR2D_VEC_OUT = Kernel::new(
         "aten::upsample_bilinear2d.vec_out",
         &[Tensor, OptionalIntList, Bool, OptionalFloatList, Out],
         |ctx| prepare(ctx, VECTOR_LINEAR, None),
     );
-    /// `aten::upsample_bicubic2d.vec_out(input, output_size, align_corners, scale_factors, out)`
+    /// `aten::upsample_bicubic2d.vec_out(input, output_size, align_corners, scale_factors, out)`:
+    /// bicubic interpolation.
     UPSAMPLE_BICUBIC2D_VEC_OUT = Kernel::new(
         "aten::upsample_bicubic2d.vec_out",
         &[Tensor, OptionalIntList, Bool, OptionalFloatList, Out],
         |ctx| prepare(ctx, VECTOR_CUBIC, None),
     );
     /// `aten::_upsample_bilinear2d_aa.out(self, output_size, align_corners,
-    /// scales_h, scales_w, out)`
+    /// scales_h, scales_w, out)`: antialiased bilinear interpolation.
     UPSAMPLE_BILINEAR2D_AA_OUT = Kernel::new(
         "aten::_upsample_bilinear2d_aa.out",
         SIZED,
         |ctx| prepare(ctx, ANTIALIASED, None),
     );
     /// `aten::_upsample_bicubic2d_aa.out(self, output_size, align_corners,
-    /// scales_h, scales_w, out)`
+    /// scales_h, scales_w, out)`: antialiased bicubic interpolation.
     UPSAMPLE_BICUBIC2D_AA_OUT = Kernel::new(
         "aten::_upsample_bicubic2d_aa.out",
         SIZED,
         |ctx| prepare(ctx, ANTIALIASED_CUBIC, None),
     );
     /// `aten::_upsample_lanczos2d_aa.out(self, output_size, align_corners,
-    /// scales_h, scales_w, out)`
+    /// scales_h, scales_w, out)`: antialiased Lanczos interpolation.
     UPSAMPLE_LANCZOS2D_AA_OUT = Kernel::new(
         "aten::_upsample_lanczos2d_aa.out",
         SIZED,
@@ -73,11 +76,11 @@ const SIZED: &[Param] = &[Tensor, IntList, Bool, OptionalFloat, OptionalFloat, O
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Method {
     Nearest,
-    /// The pixel at the centre of the output pixel.
+    /// Nearest neighbour of the centre of the output pixel (`nearest-exact`).
     NearestExact,
     Linear,
     Cubic,
-    /// A filter over all pixels that an output pixel covers.
+    /// A filter over all input pixels that an output pixel covers.
     Antialiased(Filter),
 }
 
@@ -92,7 +95,7 @@ pub(super) enum Filter {
 }
 
 impl Filter {
-    /// Radius of the kernel.
+    /// Distance at which the weight becomes zero.
     fn reach<C: Real>(self) -> C {
         C::real(match self {
             Filter::Linear => 1.0,
@@ -131,7 +134,7 @@ impl Filter {
 struct Form {
     method: Method,
     align_corners: Option<usize>,
-    /// A list of two scales, or two scalars.
+    /// Argument index of the scales, and whether they are one list or two scalars.
     scales: Scales,
     out: usize,
 }
@@ -157,7 +160,7 @@ const fn antialiased_by(filter: Filter) -> Form {
 }
 
 impl Form {
-    /// The given scales of height and width.
+    /// Reads the scales of height and width, if given.
     fn scales(&self, ctx: &Arguments) -> Result<[Option<f64>; 2], KernelError> {
         match self.scales {
             Scales::List(arg) if ctx.is_none(arg) => Ok([None; 2]),
@@ -232,8 +235,8 @@ impl<C: Real> Axis<C> {
         Axis { method, input, output, align_corners, scale, is_copied: false }
     }
 
-    /// A dim of unchanged size is copied, whatever the scale. This does not apply to gradients, as
-    /// in PyTorch.
+    /// Copies the dim if its size is unchanged, whatever the scale. Not for gradients, as in
+    /// PyTorch.
     fn copied_if_unchanged(self) -> Self {
         Axis { is_copied: self.input == self.output, ..self }
     }
@@ -290,7 +293,8 @@ impl<C: Real> Axis<C> {
         }
     }
 
-    /// For antialiasing: first input pixel, number of pixels, and the sum of their weights.
+    /// For antialiasing: returns the first input pixel of output pixel `at`, the number of pixels,
+    /// and the sum of their weights.
     fn covered(&self, filter: Filter, at: usize) -> (usize, usize, C) {
         if self.is_copied {
             return (at, 1, C::real(1.0));
@@ -309,7 +313,8 @@ impl<C: Real> Axis<C> {
         (first, count, total)
     }
 
-    /// As in PyTorch, `align_corners` only affects the scale.
+    /// For antialiasing: the centre of output pixel `at`, in input pixels. As in PyTorch,
+    /// `align_corners` only affects the scale.
     fn center(&self, at: usize) -> C {
         self.scale * (C::count(at) + C::real(0.5))
     }
@@ -323,7 +328,7 @@ impl<C: Real> Axis<C> {
     }
 }
 
-/// The two neighbouring input pixels of an output pixel over one dim, and their weights.
+/// The two input pixels that an output pixel interpolates over one dim, and their weights.
 #[cfg(feature = "engine")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinearTap {
@@ -473,7 +478,7 @@ fn interpolated<T: Number, C: Real>(ctx: &mut Invoke, form: &Form) -> Result<(),
     Ok(())
 }
 
-/// Maximum number of horizontal weights that are computed once per output pixel.
+/// Maximum number of horizontal weights that are computed only once for each output pixel.
 const MAX_ROW_TAPS: usize = 32;
 
 fn antialiased<T: Number, C: Real>(ctx: &mut Invoke, filter: Filter) -> Result<(), KernelError> {

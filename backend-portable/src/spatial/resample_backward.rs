@@ -38,67 +38,75 @@ macro_rules! gradient {
 
 kernels! { RESAMPLING_BACKWARD:
     /// `aten::upsample_nearest1d_backward.grad_input(grad_output, output_size,
-    /// input_size, scales, grad_input)`
+    /// input_size, scales, grad_input)`: the gradient of the resampled input.
     UPSAMPLE_NEAREST1D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_nearest1d_backward.grad_input", 1, nearest Method::Nearest);
     /// `aten::upsample_nearest2d_backward.grad_input(grad_output, output_size,
-    /// input_size, scales_h, scales_w, grad_input)`
+    /// input_size, scales_h, scales_w, grad_input)`: the gradient of the resampled input.
     UPSAMPLE_NEAREST2D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_nearest2d_backward.grad_input", 2, nearest Method::Nearest);
     /// `aten::upsample_nearest3d_backward.grad_input(grad_output, output_size,
-    /// input_size, scales_d, scales_h, scales_w, grad_input)`
+    /// input_size, scales_d, scales_h, scales_w, grad_input)`: the gradient of the resampled input.
     UPSAMPLE_NEAREST3D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_nearest3d_backward.grad_input", 3, nearest Method::Nearest);
     /// `aten::_upsample_nearest_exact1d_backward.grad_input(grad_output,
-    /// output_size, input_size, scales, grad_input)`
+    /// output_size, input_size, scales, grad_input)`: the gradient of the resampled input.
     UPSAMPLE_NEAREST_EXACT1D_BACKWARD_GRAD_INPUT =
         gradient!(
             "aten::_upsample_nearest_exact1d_backward.grad_input", 1, nearest Method::NearestExact
         );
     /// `aten::_upsample_nearest_exact2d_backward.grad_input(grad_output,
-    /// output_size, input_size, scales_h, scales_w, grad_input)`
+    /// output_size, input_size, scales_h, scales_w, grad_input)`: the gradient of the resampled
+    /// input.
     UPSAMPLE_NEAREST_EXACT2D_BACKWARD_GRAD_INPUT =
         gradient!(
             "aten::_upsample_nearest_exact2d_backward.grad_input", 2, nearest Method::NearestExact
         );
     /// `aten::_upsample_nearest_exact3d_backward.grad_input(grad_output,
-    /// output_size, input_size, scales_d, scales_h, scales_w, grad_input)`
+    /// output_size, input_size, scales_d, scales_h, scales_w, grad_input)`: the gradient of the
+    /// resampled input.
     UPSAMPLE_NEAREST_EXACT3D_BACKWARD_GRAD_INPUT =
         gradient!(
             "aten::_upsample_nearest_exact3d_backward.grad_input", 3, nearest Method::NearestExact
         );
     /// `aten::upsample_linear1d_backward.grad_input(grad_output, output_size,
-    /// input_size, align_corners, scales, grad_input)`
+    /// input_size, align_corners, scales, grad_input)`: the gradient of the resampled input.
     UPSAMPLE_LINEAR1D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_linear1d_backward.grad_input", 1, Method::Linear);
     /// `aten::upsample_bilinear2d_backward.grad_input(grad_output, output_size,
-    /// input_size, align_corners, scales_h, scales_w, grad_input)`
+    /// input_size, align_corners, scales_h, scales_w, grad_input)`: the gradient of the resampled
+    /// input.
     UPSAMPLE_BILINEAR2D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_bilinear2d_backward.grad_input", 2, Method::Linear);
     /// `aten::upsample_trilinear3d_backward.grad_input(grad_output,
-    /// output_size, input_size, align_corners, scales_d, scales_h, scales_w, grad_input)`
+    /// output_size, input_size, align_corners, scales_d, scales_h, scales_w, grad_input)`: the
+    /// gradient of the resampled input.
     UPSAMPLE_TRILINEAR3D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_trilinear3d_backward.grad_input", 3, Method::Linear);
     /// `aten::upsample_bicubic2d_backward.grad_input(grad_output, output_size,
-    /// input_size, align_corners, scales_h, scales_w, grad_input)`
+    /// input_size, align_corners, scales_h, scales_w, grad_input)`: the gradient of the resampled
+    /// input.
     UPSAMPLE_BICUBIC2D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_bicubic2d_backward.grad_input", 2, Method::Cubic);
     /// `aten::_upsample_bilinear2d_aa_backward.grad_input(grad_output,
-    /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
+    /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`: the gradient of
+    /// the resampled input.
     UPSAMPLE_BILINEAR2D_AA_BACKWARD_GRAD_INPUT =
         gradient!(
             "aten::_upsample_bilinear2d_aa_backward.grad_input", 2,
             Method::Antialiased(Filter::Linear)
         );
     /// `aten::_upsample_bicubic2d_aa_backward.grad_input(grad_output,
-    /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
+    /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`: the gradient of
+    /// the resampled input.
     UPSAMPLE_BICUBIC2D_AA_BACKWARD_GRAD_INPUT =
         gradient!(
             "aten::_upsample_bicubic2d_aa_backward.grad_input", 2,
             Method::Antialiased(Filter::Cubic)
         );
     /// `aten::_upsample_lanczos2d_aa_backward.grad_input(grad_output,
-    /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
+    /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`: the gradient of
+    /// the resampled input.
     UPSAMPLE_LANCZOS2D_AA_BACKWARD_GRAD_INPUT =
         gradient!(
             "aten::_upsample_lanczos2d_aa_backward.grad_input", 2,
@@ -117,7 +125,7 @@ struct Form {
 }
 
 impl Form {
-    /// Argument index of the first scale; each resized dim has one.
+    /// Argument index of the first scale; the scales of the other resized dims follow.
     fn scales(self) -> usize {
         3 + usize::from(self.has_corners)
     }
@@ -191,7 +199,7 @@ fn spread<C: Real + Number, W: Real + Number>(
     let first = DIMS - form.spatial;
     let axis = |dim: usize| {
         let Some(place) = dim.checked_sub(first) else {
-            // Dims that the tensor lacks have one pixel.
+            // Dims that the tensor lacks have a size of one pixel.
             return Ok(Axis::<W>::new(Method::Nearest, false, 1, 1, None));
         };
         let scale = ctx.optional_float(form.scales() + place)?;

@@ -1,4 +1,4 @@
-//! Interpolation between pixels: taps and weights over each dim.
+//! Interpolation between pixels: positions and weights over each dim.
 
 use super::picture::Picture;
 use crate::number::Number;
@@ -7,7 +7,7 @@ use crate::real::Real;
 /// Maximum number of taps over one dim.
 const MAX_TAPS: usize = 4;
 
-/// Positions over one dim, and their weights.
+/// Pixel positions over one dim, and their weights.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taps<C> {
     count: usize,
@@ -42,8 +42,8 @@ impl<C: Real> Taps<C> {
     }
 }
 
-/// Weights of the four pixels around a position that is `t` after the second of them: cubic
-/// convolution with a coefficient of -0.75.
+/// Weights of the four pixels around a position, by cubic convolution with a coefficient of -0.75.
+/// `t` is the distance of the position from the second pixel.
 pub(super) fn cubic<C: Real>(t: C) -> [C; 4] {
     let real = C::real;
     let a = real(-0.75);
@@ -53,7 +53,7 @@ pub(super) fn cubic<C: Real>(t: C) -> [C; 4] {
     [far(t + real(1.0)), near(t), near(s), far(s + real(1.0))]
 }
 
-/// Derivatives of these weights by `t`.
+/// Derivatives of the [`cubic`] weights with respect to `t`.
 pub(super) fn cubic_slopes<C: Real>(t: C) -> [C; 4] {
     let real = C::real;
     let a = real(-0.75);
@@ -63,7 +63,7 @@ pub(super) fn cubic_slopes<C: Real>(t: C) -> [C; 4] {
     [far(t + real(1.0)), near(t), none - near(s), none - far(s + real(1.0))]
 }
 
-/// Weighted sum over rows `y` and columns `x` of one plane.
+/// Weighted sum over the pixels of one plane, in the rows `y` and columns `x`.
 pub(super) fn weighted<T: Number, C: Real>(
     data: &[T],
     plane: usize,

@@ -95,7 +95,8 @@ fn convolution(noise: &mut Noise) -> Option<(Call, Layout)> {
     Some((call, layout))
 }
 
-/// Reference: adds every input element, times every weight that applies to it, to its output.
+/// Reference by the definition: adds the product of every input element and every weight that
+/// applies to it to the output.
 fn by_definition(call: &Call, input: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
     let sizes = call.out.sizes;
     let mut out = vec![0.0; sizes.iter().product()];
@@ -104,7 +105,7 @@ fn by_definition(call: &Call, input: &[f32], weight: &[f32], bias: &[f32]) -> Ve
     }
     let missing = 3 - call.windows.len();
     let (in_group, out_group) = (call.input.sizes[1] / call.groups, sizes[1] / call.groups);
-    // The side with one position per window, and the side that taps address.
+    // The tensor with one position per window, and the tensor that the taps address.
     let (coarse, fine) =
         if call.transposed { (&call.input, &call.out) } else { (&call.out, &call.input) };
     for tap in indices(call.weight.sizes) {
@@ -184,7 +185,7 @@ fn convolutions_match_definition() {
     assert!(packs > 0 || Tier::detect() == Tier::SCALAR);
 }
 
-/// A huge stride and padding leave a small output, but the padded image would exceed memory.
+/// A huge stride and padding give a small output, but the padded image would exceed memory.
 #[test]
 fn disproportionate_parameters_use_no_workspace() {
     // The maximum that the engine supports.

@@ -19,8 +19,8 @@ use torchlet_core::{
 
 kernels! { FOURIER:
     /// `aten::_fft_c2c.out(self, dim, normalization, forward, out)`: the forward or inverse
-    /// transform over the dimensions `dim`. The normalization divides by 1 (0), by the square root
-    /// of the number of summed values (1), or by that number (2).
+    /// transform over the dimensions `dim`. `normalization` selects the divisor: 1 (0), the square
+    /// root of the number of transformed values (1), or that number (2).
     FFT_C2C_OUT = Kernel::new("aten::_fft_c2c.out", &[Tensor, IntList, Int, Bool, Out], |ctx| {
         let input = ctx.info(0)?;
         complex(0, &input)?;
@@ -90,8 +90,8 @@ fn complex(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
     if known { Ok(()) } else { Err(unsupported(arg, info.scalar_type)) }
 }
 
-/// Full length of the transform over a dimension, for input and output shapes. For one-sided
-/// spectra, that of the real side.
+/// Length of the transform over a dimension, from the shapes of input and output. For one-sided
+/// spectra, the length of the real side.
 fn full_size(args: &Arguments, dim: usize, last: usize) -> Result<usize, KernelError> {
     let (input, out) = (args.info(0)?, args.info(4)?);
     let is_one_sided = dim == last && is_complex(input.scalar_type) != is_complex(out.scalar_type);
@@ -136,7 +136,7 @@ fn scratch_for(ctx: &Prepare, out: usize, last: usize) -> Result<usize, KernelEr
         if size == 0 && found.numel() == 0 {
             continue;
         }
-        // Shorter lengths can need more memory than longer ones.
+        // A shorter length can need more memory than a longer one.
         let lines = if is_fixed { Lines::new(size) } else { Lines::with_most_memory(size) };
         let lines = lines.ok_or(bad(0, "size of a transformed dim is zero or too large"))?;
         len = len.max(lines.memory(threads).ok_or(bad(0, "shape is too large"))?);
@@ -148,7 +148,7 @@ fn scratch_for(ctx: &Prepare, out: usize, last: usize) -> Result<usize, KernelEr
     scratch::bytes_for(len, element)
 }
 
-/// The transform of lines of one length.
+/// The transform for lines of one length.
 struct Lines {
     transform: Transform,
     length: usize,
@@ -159,7 +159,7 @@ impl Lines {
         Some(Lines { transform: Transform::new(length)?, length })
     }
 
-    /// The transform, of all lengths up to this one, that needs the most memory.
+    /// The transform that needs the most memory, among all lengths up to this one.
     fn with_most_memory(length: usize) -> Option<Self> {
         Some(Lines { transform: Transform::with_most_memory(length)?, length })
     }
@@ -193,7 +193,7 @@ impl Lines {
     ) -> Option<&'w mut [Complex<C>]> {
         let (line, workspace) = own.split_at_mut_checked(self.length)?;
         fill(line);
-        // The inverse transform is the forward one with real and imaginary parts exchanged before
+        // The inverse transform is the forward one, with real and imaginary parts exchanged before
         // and after.
         let exchange = |line: &mut [Complex<C>]| line.iter_mut().for_each(|value| value.swap(0, 1));
         if !forward {
@@ -315,8 +315,8 @@ fn to_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Offset in `input` of the line that contains the element at `position` of `out`, in the memory
-/// order of `out`.
+/// Returns the offset in `input` of the line that contains the element at memory position
+/// `position` of `out`.
 fn line_start(out: &TensorInfo, input: &TensorInfo, dim: usize, position: usize) -> usize {
     let strides = input.strides();
     let mut at = 0usize;
@@ -328,7 +328,7 @@ fn line_start(out: &TensorInfo, input: &TensorInfo, dim: usize, position: usize)
     at
 }
 
-/// Transforms of real lines, truncated to the length of the output.
+/// Transforms real lines, and truncates the results to the length of the output.
 fn one_sided<C: Real>(
     parallel: &dyn Parallel,
     input: &TensorRef,

@@ -1,5 +1,5 @@
-//! The transform of one line: mixed-radix FFT if all prime factors of its length are small,
-//! otherwise Bluestein's algorithm, a convolution with a chirp whose length is a power of two.
+//! The transform of one line. If all prime factors of its length are small, a mixed-radix FFT;
+//! otherwise Bluestein's algorithm, which convolves with a chirp and uses FFTs of a power of two.
 
 use crate::elementwise::complex::{Complex, multiply};
 use crate::real::Real;
@@ -8,7 +8,7 @@ use core::f64::consts::PI;
 /// Largest radix of the mixed-radix FFT.
 const MAX_RADIX: usize = 31;
 
-/// The algorithm for lines of a length.
+/// The transform of lines of one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Transform {
     length: usize,
@@ -20,7 +20,7 @@ impl Transform {
     /// Returns `None` for lengths that are too large.
     pub(super) fn new(length: usize) -> Option<Self> {
         // Bluestein's convolution is at most four times as long, and its table and workspace are
-        // twice that.
+        // twice that length.
         if length == 0 || length > isize::MAX as usize / 1024 {
             return None;
         }
@@ -38,7 +38,7 @@ impl Transform {
         Some(Transform { length, convolution: None })
     }
 
-    /// The transform, of all lengths up to this one, that needs the most memory.
+    /// The transform that needs the most memory, among all lengths up to this one.
     pub(super) fn with_most_memory(length: usize) -> Option<Self> {
         let convolution = Self::new(length).map(|_| (2 * length).next_power_of_two());
         convolution.map(|long| Transform { length, convolution: Some(long) })
@@ -71,7 +71,7 @@ impl Transform {
         roots(all);
         let twice = 2 * self.length as u128;
         for (index, slot) in chirp.iter_mut().enumerate() {
-            // The square modulo the period: large angles would lose precision.
+            // The square is reduced modulo the period, because large angles would lose precision.
             let square = (index as u128 * index as u128 % twice) as f64;
             *slot = unit(-PI * square / self.length as f64);
         }
@@ -85,7 +85,7 @@ impl Transform {
         }
         let Some((other, _)) = workspace.split_at_mut_checked(long) else { return };
         by_factors(spectrum, other, all);
-        // Normalization of the inverse transform, applied ahead of time.
+        // Normalization of the inverse transform, included in the table.
         let scale = C::real(1.0) / C::count(long);
         for value in spectrum {
             *value = value.map(|part| part * scale);
@@ -138,7 +138,8 @@ fn unit<C: Real>(angle: f64) -> Complex<C> {
 fn roots<C: Real>(table: &mut [Complex<C>]) {
     let length = table.len();
     for (index, slot) in table.iter_mut().enumerate() {
-        // Reduced to an eighth of the circle, where sine and cosine are exact at the ends.
+        // The angle is reduced to an eighth of the circle, where sine and cosine are exact at the
+        // ends.
         let eighth = 8 * index / length.max(1);
         let rest = (8 * index) as f64 / length as f64 - eighth as f64;
         let [c, s] = match eighth % 2 {

@@ -32,6 +32,6 @@ pub(crate) use options::Options;
 pub use options::{
     DEVICE_VARIABLE, DISABLE_VARIABLE, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE,
     PIPELINE_CACHE_VARIABLE, PREFETCH_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE,
-    Upload, user_cache_folder,
+    Upload,
 };
 pub(crate) use recording::{Binding, Command, Recording, hand_over_uploads};

@@ -173,25 +173,6 @@ fn upload_of(text: &str) -> Result<Option<Upload>, Error> {
     })
 }
 
-/// Returns the folder for regenerable data of this user: `torchlet` in `$XDG_CACHE_HOME` or
-/// `~/.cache`, `~/Library/Caches` on macOS, `%LOCALAPPDATA%` on Windows. Returns `None` if the
-/// environment does not define it.
-pub fn user_cache_folder() -> Option<PathBuf> {
-    cache_folder(|name| std::env::var_os(name).map(PathBuf::from))
-}
-
-fn cache_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
-    let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
-    let folder = if cfg!(windows) {
-        absolute("LOCALAPPDATA")
-    } else if cfg!(target_os = "macos") {
-        absolute("HOME").map(|home| home.join("Library/Caches"))
-    } else {
-        absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-    };
-    folder.map(|folder| folder.join("torchlet"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,18 +226,5 @@ mod tests {
         assert_eq!(of(UPLOAD_VARIABLE, "transfer").unwrap().upload, Some(Upload::Transfer));
         assert_eq!(of(UPLOAD_VARIABLE, "").unwrap().upload, None);
         assert!(of(UPLOAD_VARIABLE, "mail").is_err());
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn cache_folder_follows_platform_conventions() {
-        let home = |name: &str| (name == "HOME").then(|| PathBuf::from("/home/a"));
-        assert_eq!(cache_folder(home), Some(PathBuf::from("/home/a/.cache/torchlet")));
-        let both = |name: &str| match name {
-            "XDG_CACHE_HOME" => Some(PathBuf::from("/cache")),
-            name => home(name),
-        };
-        assert_eq!(cache_folder(both), Some(PathBuf::from("/cache/torchlet")));
-        assert_eq!(cache_folder(|_| Some(PathBuf::from("relative"))), None);
     }
 }

@@ -3,7 +3,7 @@
 use super::{torchlet_buffer, torchlet_method, view, with_method};
 use crate::fault::Fault;
 use crate::pointer;
-use crate::status::{run, torchlet_error_message, torchlet_status, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::tensor::{torchlet_tensor, torchlet_tensor_info, torchlet_tensor_mut};
 use crate::values::torchlet_value;
 use core::ffi::c_void;
@@ -41,18 +41,13 @@ pub unsafe extern "C" fn torchlet_method_set_input(
     input: *const torchlet_value,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let input = pointer::get(input, "input")?.checked()?;
-            with_method(method, |mut method| {
-                let result = method.set_input(index, &input);
-                result.map_err(|error| Fault::Input(index, error))
-            })
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let input = pointer::get(input, "input")?.checked()?;
+        with_method(method, |mut method| {
+            let result = method.set_input(index, &input);
+            result.map_err(|error| Fault::Input(index, error))
+        })
+    })
 }
 
 /// Copies a tensor into an input.
@@ -66,18 +61,13 @@ pub unsafe extern "C" fn torchlet_method_set_input_tensor(
     tensor: *const torchlet_tensor,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let tensor = pointer::get(tensor, "tensor")?.checked()?;
-            with_method(method, |mut method| {
-                let result = method.set_input_tensor(index, &tensor);
-                result.map_err(|error| Fault::Input(index, error))
-            })
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let tensor = pointer::get(tensor, "tensor")?.checked()?;
+        with_method(method, |mut method| {
+            let result = method.set_input_tensor(index, &tensor);
+            result.map_err(|error| Fault::Input(index, error))
+        })
+    })
 }
 
 /// Sets the shape of a dynamic input for the next run, before it is written in place.
@@ -92,18 +82,13 @@ pub unsafe extern "C" fn torchlet_method_resize_input(
     rank: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let sizes = pointer::items(sizes, rank, "sizes")?;
-            with_method(method, |mut method| {
-                let result = method.resize_input(index, sizes);
-                result.map_err(|error| Fault::Input(index, error))
-            })
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let sizes = pointer::items(sizes, rank, "sizes")?;
+        with_method(method, |mut method| {
+            let result = method.resize_input(index, sizes);
+            result.map_err(|error| Fault::Input(index, error))
+        })
+    })
 }
 
 /// A mutable input tensor in the method's memory, to be written without a copy. Its data is valid
@@ -118,18 +103,13 @@ pub unsafe extern "C" fn torchlet_method_input_tensor(
     tensor: *mut torchlet_tensor_mut,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let found = with_method(method, |method| {
-                let found = method.into_input_mut(index);
-                Ok(torchlet_tensor_mut::of(found.map_err(|error| Fault::Input(index, error))?))
-            })?;
-            pointer::put(tensor, found, "tensor")
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let found = with_method(method, |method| {
+            let found = method.into_input_mut(index);
+            Ok(torchlet_tensor_mut::of(found.map_err(|error| Fault::Input(index, error))?))
+        })?;
+        pointer::put(tensor, found, "tensor")
+    })
 }
 
 /// An output of the last run. Its data is valid until another function changes the method.
@@ -143,16 +123,11 @@ pub unsafe extern "C" fn torchlet_method_output(
     output: *mut torchlet_value,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let found = view(method)?.output(index);
-            let found = found.map_err(|error| Fault::Output(index, error))?;
-            pointer::put(output, torchlet_value::of(&found), "output")
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let found = view(method)?.output(index);
+        let found = found.map_err(|error| Fault::Output(index, error))?;
+        pointer::put(output, torchlet_value::of(&found), "output")
+    })
 }
 
 /// A tensor output of the last run. Its data is valid until another function changes the method.
@@ -166,20 +141,15 @@ pub unsafe extern "C" fn torchlet_method_output_tensor(
     tensor: *mut torchlet_tensor,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let found = view(method)?.output(index);
-            let found = found.map_err(|error| Fault::Output(index, error))?;
-            let torchlet_core::ValueRef::Tensor(found) = found else {
-                let error = torchlet_core::InputError::Kind { expected: "tensor", found: "value" };
-                return Err(Fault::Output(index, error));
-            };
-            pointer::put(tensor, torchlet_tensor::of(&found), "tensor")
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let found = view(method)?.output(index);
+        let found = found.map_err(|error| Fault::Output(index, error))?;
+        let torchlet_core::ValueRef::Tensor(found) = found else {
+            let error = torchlet_core::InputError::Kind { expected: "tensor", found: "value" };
+            return Err(Fault::Output(index, error));
+        };
+        pointer::put(tensor, torchlet_tensor::of(&found), "tensor")
+    })
 }
 
 /// Whether an input needs memory to be bound before the method runs, because the exporter did not
@@ -226,18 +196,13 @@ pub unsafe extern "C" fn torchlet_method_bind_input(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let bytes = pointer::zeroed(memory, size, "memory")?;
-            with_method(method, |mut method| {
-                let result = method.bind_input(index, bytes);
-                result.map_err(|error| Fault::Input(index, error))
-            })
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let bytes = pointer::zeroed(memory, size, "memory")?;
+        with_method(method, |mut method| {
+            let result = method.bind_input(index, bytes);
+            result.map_err(|error| Fault::Input(index, error))
+        })
+    })
 }
 
 /// Lends memory to an unplanned output.
@@ -252,18 +217,13 @@ pub unsafe extern "C" fn torchlet_method_bind_output(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let bytes = pointer::zeroed(memory, size, "memory")?;
-            with_method(method, |mut method| {
-                let result = method.bind_output(index, bytes);
-                result.map_err(|error| Fault::Output(index, error))
-            })
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let bytes = pointer::zeroed(memory, size, "memory")?;
+        with_method(method, |mut method| {
+            let result = method.bind_output(index, bytes);
+            result.map_err(|error| Fault::Output(index, error))
+        })
+    })
 }
 
 /// Maximum number of inputs and of outputs in `torchlet_method_execute_into`.
@@ -285,33 +245,28 @@ pub unsafe extern "C" fn torchlet_method_execute_into(
     infos: *mut torchlet_tensor_info,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
+    body!(error, {
         let many = || Fault::Argument("memory can be lent to at most 16 inputs and 16 outputs");
         let mut lent: heapless::Vec<(usize, TensorRef<'_>), MAX_LENT> = heapless::Vec::new();
         let mut targets: heapless::Vec<OutputMemory<'_>, MAX_LENT> = heapless::Vec::new();
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let inputs = pointer::items(inputs, input_count, "inputs")?;
-            for (index, tensor) in inputs.iter().enumerate() {
-                lent.push((index, tensor.checked()?)).map_err(|_| many())?;
-            }
-            let outputs = pointer::items(outputs, output_count, "outputs")?;
-            for (index, buffer) in outputs.iter().enumerate() {
-                let bytes = pointer::zeroed(buffer.data, buffer.size, "an output")?;
-                targets.push(OutputMemory::new(index, bytes)).map_err(|_| many())?;
-            }
-            with_method(method, |mut method| Ok(method.execute_into(&lent, &mut targets)?))?;
-            if !infos.is_null() {
-                for (index, output) in targets.iter().enumerate() {
-                    let tensor = output.tensor();
-                    let tensor = tensor.ok_or(Fault::State("an output is not a tensor"))?;
-                    let info = torchlet_tensor_info::of(tensor.info());
-                    pointer::put(infos.add(index), info, "infos")?;
-                }
+        let inputs = pointer::items(inputs, input_count, "inputs")?;
+        for (index, tensor) in inputs.iter().enumerate() {
+            lent.push((index, tensor.checked()?)).map_err(|_| many())?;
+        }
+        let outputs = pointer::items(outputs, output_count, "outputs")?;
+        for (index, buffer) in outputs.iter().enumerate() {
+            let bytes = pointer::zeroed(buffer.data, buffer.size, "an output")?;
+            targets.push(OutputMemory::new(index, bytes)).map_err(|_| many())?;
+        }
+        with_method(method, |mut method| Ok(method.execute_into(&lent, &mut targets)?))?;
+        if !infos.is_null() {
+            for (index, output) in targets.iter().enumerate() {
+                let tensor = output.tensor();
+                let tensor = tensor.ok_or(Fault::State("an output is not a tensor"))?;
+                let info = torchlet_tensor_info::of(tensor.info());
+                pointer::put(infos.add(index), info, "infos")?;
             }
         }
         Ok(())
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    })
 }

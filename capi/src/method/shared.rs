@@ -4,7 +4,7 @@ use super::{Inner, UNPREPARED, torchlet_buffer, torchlet_method};
 use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::pointer;
-use crate::status::{run, torchlet_error_message, torchlet_status};
+use crate::status::{body, torchlet_error_message, torchlet_status};
 use core::mem::MaybeUninit;
 use torchlet_core::{Attached, InitError, Method, SharedMemory, SharedMethod};
 
@@ -70,24 +70,19 @@ pub unsafe extern "C" fn torchlet_shared_memory_init(
     scratch: torchlet_buffer,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let list = pointer::items(planned, planned_count, "planned")?;
-            const MAX: usize = SharedMemory::MAX_BUFFERS;
-            let mut planned: heapless::Vec<&'static mut [u8], MAX> = heapless::Vec::new();
-            for buffer in list {
-                let found = planned_count;
-                let many = |_| InitError::PlannedBuffers { expected: MAX, found };
-                let bytes = pointer::zeroed(buffer.data, buffer.size, "a planned buffer")?;
-                planned.push(bytes).map_err(many)?;
-            }
-            let scratch = pointer::zeroed(scratch.data, scratch.size, "scratch")?;
-            handle::open(memory, SharedMemory::new(&mut planned, scratch)?)
+    body!(error, {
+        let list = pointer::items(planned, planned_count, "planned")?;
+        const MAX: usize = SharedMemory::MAX_BUFFERS;
+        let mut planned: heapless::Vec<&'static mut [u8], MAX> = heapless::Vec::new();
+        for buffer in list {
+            let found = planned_count;
+            let many = |_| InitError::PlannedBuffers { expected: MAX, found };
+            let bytes = pointer::zeroed(buffer.data, buffer.size, "a planned buffer")?;
+            planned.push(bytes).map_err(many)?;
         }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        let scratch = pointer::zeroed(scratch.data, scratch.size, "scratch")?;
+        handle::open(memory, SharedMemory::new(&mut planned, scratch)?)
+    })
 }
 
 /// Loads a prepared method with an arena of its own into shared planned and scratch memory, so that
@@ -103,22 +98,17 @@ pub unsafe extern "C" fn torchlet_method_finish_shared(
     arena: torchlet_buffer,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let mut method = handle::enter(method)?;
-            let inner = method.inner();
-            let Inner::Prepared(_) = inner else { return Err(Fault::State(UNPREPARED)) };
-            let mut shared = handle::enter(memory)?;
-            let arena = pointer::memory(arena.data, arena.size, "arena")?;
-            let Inner::Prepared(prepared) = core::mem::replace(inner, Inner::Failed) else {
-                return Err(Fault::State(UNPREPARED));
-            };
-            let method = prepared.finish_shared(shared.inner(), arena)?;
-            *inner = Inner::Shared(Sharing { method, memory });
-            Ok(())
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let mut method = handle::enter(method)?;
+        let inner = method.inner();
+        let Inner::Prepared(_) = inner else { return Err(Fault::State(UNPREPARED)) };
+        let mut shared = handle::enter(memory)?;
+        let arena = pointer::memory(arena.data, arena.size, "arena")?;
+        let Inner::Prepared(prepared) = core::mem::replace(inner, Inner::Failed) else {
+            return Err(Fault::State(UNPREPARED));
+        };
+        let method = prepared.finish_shared(shared.inner(), arena)?;
+        *inner = Inner::Shared(Sharing { method, memory });
+        Ok(())
+    })
 }

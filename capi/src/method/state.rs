@@ -3,7 +3,7 @@
 use super::{torchlet_method, view, with_method};
 use crate::fault::Fault;
 use crate::pointer;
-use crate::status::{run, torchlet_error_message, torchlet_status, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::tensor::{torchlet_tensor_info, torchlet_tensor_mut};
 use crate::values::torchlet_string;
 use core::ffi::c_void;
@@ -44,9 +44,8 @@ pub unsafe extern "C" fn torchlet_method_state(
     state: *mut torchlet_state,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let method = unsafe { view(method)? };
+    body!(error, {
+        let method = view(method)?;
         let count = method.state().count();
         let found = method.state().nth(index);
         let found = found.ok_or(Fault::Index { what: "state", index, count })?;
@@ -57,11 +56,8 @@ pub unsafe extern "C" fn torchlet_method_state(
             info: torchlet_tensor_info::of(&found.info),
             bound: found.bound,
         };
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(state, result, "state") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(state, result, "state")
+    })
 }
 
 /// A state tensor in the method's memory, by the index of its value, to be read or written. Its
@@ -76,20 +72,13 @@ pub unsafe extern "C" fn torchlet_method_state_tensor(
     tensor: *mut torchlet_tensor_mut,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let found = with_method(method, |method| {
-                let found = method.into_state_mut(value);
-                Ok(torchlet_tensor_mut::of(
-                    found.map_err(|error| Fault::StateTensor(value, error))?,
-                ))
-            })?;
-            pointer::put(tensor, found, "tensor")
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let found = with_method(method, |method| {
+            let found = method.into_state_mut(value);
+            Ok(torchlet_tensor_mut::of(found.map_err(|error| Fault::StateTensor(value, error))?))
+        })?;
+        pointer::put(tensor, found, "tensor")
+    })
 }
 
 /// Lends memory to an unplanned state tensor. The memory is zeroed.
@@ -104,18 +93,13 @@ pub unsafe extern "C" fn torchlet_method_bind_state(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let bytes = pointer::zeroed(memory, size, "memory")?;
-            with_method(method, |mut method| {
-                let result = method.bind_state(value, bytes);
-                result.map_err(|error| Fault::StateTensor(value, error))
-            })
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let bytes = pointer::zeroed(memory, size, "memory")?;
+        with_method(method, |mut method| {
+            let result = method.bind_state(value, bytes);
+            result.map_err(|error| Fault::StateTensor(value, error))
+        })
+    })
 }
 
 /// A state tensor of a delegate.
@@ -155,9 +139,8 @@ pub unsafe extern "C" fn torchlet_method_delegate_state(
     state: *mut torchlet_delegate_state,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let method = unsafe { view(method)? };
+    body!(error, {
+        let method = view(method)?;
         let count = method.delegate_state().count();
         let found = method.delegate_state().nth(index);
         let what = "state of delegates";
@@ -166,11 +149,8 @@ pub unsafe extern "C" fn torchlet_method_delegate_state(
         let name = found.name.map_or(none, torchlet_string::of);
         let info = torchlet_tensor_info::of(&found.info);
         let result = torchlet_delegate_state { delegate, number, name, info };
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(state, result, "state") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(state, result, "state")
+    })
 }
 
 /// Copies a state tensor of a delegate to memory of exactly its size.
@@ -186,15 +166,10 @@ pub unsafe extern "C" fn torchlet_method_read_delegate_state(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let target = pointer::zeroed(into, size, "into")?;
-            Ok(view(method)?.read_delegate_state([delegate, number], target)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let target = pointer::zeroed(into, size, "into")?;
+        Ok(view(method)?.read_delegate_state([delegate, number], target)?)
+    })
 }
 
 /// Overwrites a state tensor of a delegate; `size` is exactly its size.
@@ -210,15 +185,10 @@ pub unsafe extern "C" fn torchlet_method_write_delegate_state(
     size: usize,
     error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let source = pointer::bytes(data, size, "data")?;
-            with_method(method, |mut method| {
-                Ok(method.write_delegate_state([delegate, number], source)?)
-            })
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let source = pointer::bytes(data, size, "data")?;
+        with_method(method, |mut method| {
+            Ok(method.write_delegate_state([delegate, number], source)?)
+        })
+    })
 }

@@ -6,7 +6,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::arguments::{Backend, DiffArguments, ExecutionPath, ModelOptions};
+use crate::arguments::{DiffArguments, ExecutionPath, ModelOptions};
 use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::{bench, model, report};
@@ -134,24 +134,28 @@ fn compare(arguments: &DiffArguments) -> Result<bool, Failure> {
     };
     let left = match &recorded {
         Some(_) => "recorded".to_owned(),
-        None => table::path_name(arguments.left).to_owned(),
+        None => arguments.left.name().to_owned(),
     };
     if arguments.json {
         println!("{}", table::object(&compared));
     } else {
-        table::show(&compared, &left, table::path_name(arguments.right));
+        table::show(&compared, &left, arguments.right.name());
     }
     Ok(compared.iter().all(Compared::is_close))
 }
 
 /// Creates a builder for a configuration.
 fn builder(arguments: &DiffArguments, execution: ExecutionPath) -> Result<ModuleBuilder, Failure> {
+    let backend = match execution {
+        ExecutionPath::Compiled(processor) => processor,
+        ExecutionPath::Kernels => RunOn::Cpu,
+    };
     let options = ModelOptions {
         data: arguments.data.clone(),
         threads: None,
         tier: None,
-        backend: if execution == ExecutionPath::Vulkan { Backend::Vulkan } else { Backend::Cpu },
-        device: arguments.device.clone().filter(|_| execution == ExecutionPath::Vulkan),
+        backend,
+        device: arguments.device.clone().filter(|_| matches!(backend, RunOn::Device(_))),
         pipeline_cache: None,
         tune: None,
         compile_cache: Some("off".into()),

@@ -1,19 +1,10 @@
 //! Differences as a table and as JSON.
 
 use super::Compared;
-use crate::arguments::ExecutionPath;
 use crate::terminal::{BAD, FAINT, GOOD, NAME, TITLE, count, paint};
 use anstream::println;
 use serde_json::{Value, json};
 use torchlet_devtools::Difference;
-
-pub(super) fn path_name(path: ExecutionPath) -> &'static str {
-    match path {
-        ExecutionPath::Kernels => "kernels",
-        ExecutionPath::Cpu => "cpu",
-        ExecutionPath::Vulkan => "vulkan",
-    }
-}
 
 /// Shows all values in execution order, and the first one out of tolerance.
 pub(super) fn show(compared: &[Compared], left: &str, right: &str) {

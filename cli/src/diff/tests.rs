@@ -21,7 +21,7 @@ fn all_values(builder: ModuleBuilder, exposed: &Exposed, image: &Tensor) -> Vec<
 }
 
 #[test]
-fn a_planted_fault_is_named() {
+fn faulty_kernels_are_named() {
     let file = Module::builder().run_on(torchlet::RunOn::AsExported).load(DIGITS).unwrap();
     let exposed = Exposed::of(&file, "forward").unwrap();
     let operators: Vec<&str> = exposed.values.iter().map(|value| &*value.operator).collect();
@@ -112,7 +112,7 @@ fn quantized_values_may_differ_by_one_step() {
 }
 
 #[test]
-fn tolerances_are_those_of_the_type() {
+fn tolerances_depend_on_the_type() {
     let of = |scalar_type| Tolerance::default().of(&Tensor::ones(scalar_type, &[1]).unwrap());
     assert_eq!(of(ScalarType::Long), [0.0, 0.0]);
     assert!(of(ScalarType::Half)[0] > of(ScalarType::Float)[0]);

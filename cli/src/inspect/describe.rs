@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use torchlet::core::{
     Blob, DataMap, InstructionName, MethodMeta, ProgramError, ShapeDynamism, TableUse, ValueMeta,
 };
-use torchlet::graph::front::xnnpack::{self, Summary};
-use torchlet::{Error, Limits, MemoryReport, Module};
+use torchlet::graph::front::{Summary, summarize, xnnpack};
+use torchlet::graph::operators;
+use torchlet::{DEVICE_APIS, Error, Limits, MemoryReport, Module};
 use torchlet_build::Target;
 
 pub(crate) struct Description {
@@ -302,9 +303,10 @@ fn delegate(meta: &MethodMeta<'_>, index: usize, calls: usize) -> Result<Delegat
     })
 }
 
-/// Summarizes a delegate's graph; `None` if the payload cannot be parsed.
+/// Summarizes a delegate's graph; `None` if it is for no backend of this build, or cannot be parsed.
 fn graph(backend: &str, processed: &Blob<'_>) -> Option<Graph> {
-    if backend != xnnpack::BACKEND && !is_for_vulkan(backend) {
+    let api = DEVICE_APIS.iter().find(|api| api.backend_name() == backend);
+    if backend != xnnpack::BACKEND && api.is_none() {
         return None;
     }
     let bytes = match processed.lend() {
@@ -315,46 +317,14 @@ fn graph(backend: &str, processed: &Blob<'_>) -> Option<Graph> {
             Cow::Owned(bytes)
         }
     };
-    if backend == xnnpack::BACKEND { graph_for_xnnpack(&bytes) } else { graph_for_vulkan(&bytes) }
-}
-
-fn graph_for_xnnpack(bytes: &[u8]) -> Option<Graph> {
-    let summary = xnnpack::summarize(bytes).ok()?;
-    let operator = |(name, calls)| Operator { name, calls, available: true };
-    let mut operators: Vec<Operator> = summary.calls.into_iter().map(operator).collect();
-    operators.sort_by_key(|operator| std::cmp::Reverse(operator.calls));
-    let Summary { constants, constant_bytes, .. } = summary;
-    Some(Graph { operators, constants, constant_bytes })
-}
-
-#[cfg(feature = "vulkan")]
-fn is_for_vulkan(backend: &str) -> bool {
-    backend == torchlet::vulkan::BACKEND_NAME
-}
-
-#[cfg(not(feature = "vulkan"))]
-fn is_for_vulkan(_backend: &str) -> bool {
-    false
-}
-
-#[cfg(feature = "vulkan")]
-fn graph_for_vulkan(bytes: &[u8]) -> Option<Graph> {
-    use torchlet::vulkan::{OperatorSummary, summarize};
-    let summary = summarize(bytes).ok()?;
-    let operator = |operator: OperatorSummary| {
-        let OperatorSummary { name, calls, available } = operator;
-        Operator { name, calls, available }
+    let Summary { calls, constants, constant_bytes, .. } = summarize(&bytes).ok()?;
+    let supported = |name: &str| operators::Operator::named(name);
+    let operator = |(name, calls): (String, usize)| Operator {
+        available: api.is_none_or(|api| supported(&name).is_some_and(|it| api.supports(it))),
+        name,
+        calls,
     };
-    Some(Graph {
-        operators: summary.operators.into_iter().map(operator).collect(),
-        constants: summary.constants,
-        constant_bytes: summary.constant_bytes,
-    })
-}
-
-#[cfg(not(feature = "vulkan"))]
-fn graph_for_vulkan(_bytes: &[u8]) -> Option<Graph> {
-    None
+    Some(Graph { operators: calls.into_iter().map(operator).collect(), constants, constant_bytes })
 }
 
 type Tensors = (Vec<Weights>, Vec<(String, String)>);

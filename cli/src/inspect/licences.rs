@@ -10,7 +10,7 @@ use torchlet::Module;
 use torchlet::core::Blob;
 
 /// Number of bytes to search: a licence is at the start.
-const LOOKED_AT: usize = 1 << 16;
+const SEARCHED_BYTES: usize = 1 << 16;
 
 /// Names of licence files.
 const FILES: &[&str] = &["license", "licence", "copying", "notice", "copyright"];
@@ -41,7 +41,10 @@ pub(crate) fn show(module: &Module, as_json: bool) -> Result<(), Failure> {
     let entries = entries(module)?;
     if as_json {
         let entries = entries.iter().map(|entry| {
-            json!({ "in": entry.location, "name": entry.name, "bytes": entry.bytes, "licence": entry.licence })
+            json!({
+                "in": entry.location, "name": entry.name, "bytes": entry.bytes,
+                "licence": entry.licence
+            })
         });
         std::println!("{}", entries.collect::<Value>());
         return Ok(());
@@ -81,7 +84,7 @@ fn entries(module: &Module) -> Result<Vec<Entry>, Failure> {
 
 /// Searches data for a licence.
 fn licence(name: &str, blob: &Blob<'_>) -> Option<String> {
-    let mut front = vec![0; blob.size().min(LOOKED_AT)];
+    let mut front = vec![0; blob.size().min(SEARCHED_BYTES)];
     blob.read(0, &mut front).ok()?;
     of_text(name, &String::from_utf8_lossy(&front))
 }

@@ -6,20 +6,20 @@ mod licences;
 mod plan;
 mod text;
 
-use crate::arguments::{Backend, Diagram, InspectArguments, ModelOptions};
+use crate::arguments::{Diagram, InspectArguments, ModelOptions};
 use crate::containers::Container;
 use crate::etdump::write_file;
 use crate::failure::Failure;
 use crate::{containers, model, profile};
 use describe::Description;
-use torchlet::Module;
+use torchlet::{Module, RunOn};
 use torchlet_page::{Page, memory_plan};
 
 /// Shows the contents of a program.
 pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     let options = &arguments.model_options;
     // The file is shown as exported, independent of the backend.
-    let as_exported = ModelOptions { backend: Backend::AsExported, ..options.clone() };
+    let as_exported = ModelOptions { backend: RunOn::AsExported, ..options.clone() };
     let exported = model::open(&arguments.model, &as_exported)?;
     if let Some(Diagram::Memory) = arguments.svg {
         print!("{}", memory_plan(&exported)?);
@@ -54,7 +54,7 @@ fn page(arguments: &InspectArguments, exported: &Module) -> Result<String, Failu
     let file = arguments.model.file_name().unwrap_or_default().to_string_lossy();
     let profile = arguments.profile.as_deref().map(profile::read_profile).transpose()?;
     let compiled = match options.backend {
-        Backend::AsExported => None,
+        RunOn::AsExported => None,
         // A program that cannot be compiled here is shown as exported only.
         _ => model::open(&arguments.model, options).ok(),
     };

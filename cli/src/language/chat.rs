@@ -1,6 +1,6 @@
 //! `torchlet chat`.
 
-use super::generate::{peak_memory, show, show_misfit, show_stats};
+use super::generate::{peak_memory, show, show_schema_mismatch, show_stats};
 use super::options::ChatArguments;
 use super::{open_with_template, stop_on_interrupt};
 use crate::failure::Failure;
@@ -97,7 +97,7 @@ impl Conversation {
             Finish::Stopped => anstream::eprintln!("{}", paint(FAINT, "stopped")),
             _ => {}
         }
-        show_misfit(&answer, runner.metadata().max_context_len);
+        show_schema_mismatch(&answer, runner.metadata().max_context_len);
         show_stats(arguments.sampling.stats, &answer);
         self.messages.push(Message::new("assistant", answer.text));
         self.last = Some(answer.stats);

@@ -66,13 +66,13 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     if std::io::stdout().is_terminal() || !generation.text.ends_with('\n') {
         let _ = show("\n");
     }
-    show_misfit(&generation, runner.metadata().max_context_len);
+    show_schema_mismatch(&generation, runner.metadata().max_context_len);
     show_stats(arguments.sampling.stats, &generation);
     Ok(())
 }
 
 /// Reports a text that was cut off before it matches its schema.
-pub(super) fn show_misfit(generation: &Generation, limit: usize) {
+pub(super) fn show_schema_mismatch(generation: &Generation, limit: usize) {
     if generation.fits {
         return;
     }

@@ -59,7 +59,7 @@ impl ImageOptions {
         let Some(tiling) = self.tiling else { return Ok(()) };
         if channels != 3 {
             return Err(Failure::new(format!(
-                "--tiling requires an encoder of RGB images, but the program takes {channels} \
+                "--tiling requires an encoder of RGB images, but the program's has {channels} \
                  channels"
             )));
         }

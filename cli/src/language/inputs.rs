@@ -40,7 +40,7 @@ pub(super) fn parts(
     let options = ImageOptions { mean, std, tiling: arguments.tiling.tiling() };
     let mut images = Vec::new();
     for path in &arguments.image {
-        let none = || Failure::new("the program takes no images: it has no vision_encoder");
+        let none = || Failure::new("the program does not accept images: it has no vision_encoder");
         let info = runner.image_input().ok_or_else(none)?;
         options.check(info)?;
         let in_file =
@@ -98,7 +98,7 @@ fn insert_media(
 
 /// Reads an audio file as log-mel features in the shape of the audio encoder's input.
 fn features(runner: &Runner, path: &Path) -> Result<Tensor, Failure> {
-    let none = || Failure::new("the program takes no audio: it has no audio_encoder");
+    let none = || Failure::new("the program does not accept audio: it has no audio_encoder");
     let info = runner.audio_input().ok_or_else(none)?;
     let in_file = |failure: Failure| Failure::new(format!("'{}': {failure}", path.display()));
     let sound = AudioClip::load(path).map_err(|error| in_file(error.into()))?;
@@ -112,7 +112,7 @@ fn pieces(sound: &AudioClip, info: &TensorInfo) -> Result<Tensor, Failure> {
         [max, bins, frames] if max > 0 && frames > 0 => (max, bins, frames),
         _ => {
             return Err(Failure::new(format!(
-                "the audio encoder takes {info}, expected [pieces, bins, frames]"
+                "the audio encoder's input is {info}; expected shape [pieces, bins, frames]"
             )));
         }
     };
@@ -121,7 +121,7 @@ fn pieces(sound: &AudioClip, info: &TensorInfo) -> Result<Tensor, Failure> {
     if count > max {
         let seconds = |samples: usize| samples as f64 / f64::from(LogMel::RATE);
         return Err(Failure::new(format!(
-            "the audio has {:.1} seconds, but the program takes at most {:.1}",
+            "the audio lasts {:.1} s, but the program accepts at most {:.1} s",
             seconds(sound.samples().len()),
             seconds(LogMel::samples(frames).saturating_mul(max))
         )));

@@ -45,7 +45,7 @@ const OTHER_PROGRAMS: &str = "; use `torchlet run` for programs that are not lan
 
 /// Whether a method has an integer tensor as input, as token inputs are. Malformed metadata is
 /// reported elsewhere.
-fn takes_tokens(module: &Module) -> bool {
+fn has_token_input(module: &Module) -> bool {
     let names = module.method_names().unwrap_or_default();
     names.iter().any(|name| {
         let Ok(meta) = module.method_meta(name) else { return false };
@@ -98,10 +98,10 @@ fn needed_tokenizer_file(
     }
     // Report a file that is not a language model before a missing tokenizer.
     let module = model::builder(&program.model_options)?.load(&program.model)?;
-    if !takes_tokens(&module) {
+    if !has_token_input(&module) {
         let path = program.model.display();
         return Err(Failure::new(format!(
-            "'{path}' is not a language model: no method takes tokens{OTHER_PROGRAMS}"
+            "'{path}' is not a language model: no method has a token input{OTHER_PROGRAMS}"
         )));
     }
     let names = TOKENIZERS.join(", ");
@@ -140,11 +140,11 @@ fn open_with_template(
 }
 
 fn runner(options: &LanguageOptions, tokenizer: Tokenizer) -> Result<Runner, Failure> {
-    runner_told(options, tokenizer, None)
+    runner_with_profiler(options, tokenizer, None)
 }
 
 /// Like [`runner`], with an optional profiler.
-fn runner_told(
+fn runner_with_profiler(
     options: &LanguageOptions,
     tokenizer: Tokenizer,
     profiler: Option<Arc<Profiler>>,

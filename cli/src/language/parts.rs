@@ -1,7 +1,7 @@
 //! Profiles of prefill and decode for `torchlet bench-llm --parts`.
 
 use super::options::LanguageOptions;
-use super::runner_told;
+use super::runner_with_profiler;
 use crate::failure::Failure;
 use crate::terminal::duration;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub(super) struct Part {
 impl Parts {
     pub(super) fn open(options: &LanguageOptions) -> Result<Self, Failure> {
         let profiler = Arc::new(Profiler::new());
-        let runner = runner_told(options, Tokenizer::empty(), Some(profiler.clone()))?;
+        let runner = runner_with_profiler(options, Tokenizer::empty(), Some(profiler.clone()))?;
         Ok(Parts { profiler, runner })
     }
 

@@ -5,7 +5,7 @@ mod source;
 mod tables;
 mod work;
 
-use crate::arguments::{Backend, ModelOptions, ProfileArguments};
+use crate::arguments::{ModelOptions, ProfileArguments};
 use crate::etdump::write_file;
 use crate::failure::Failure;
 use crate::terminal::progress;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use torchlet::graph::CallOrigin;
-use torchlet::{Module, Origin};
+use torchlet::{Module, Origin, RunOn};
 use torchlet_devtools::{Profile, Recorder, Recording, Row, etdump, flame, trace};
 use torchlet_page::Modules;
 use work::Work;
@@ -44,12 +44,12 @@ impl Report {
             (false, _, Some(part)) if is_call => source.compiled(part),
             _ => None,
         };
-        Some(module.map_or_else(|| ELSEWHERE.to_owned(), str::to_owned))
+        Some(module.map_or_else(|| UNKNOWN_MODULE.to_owned(), str::to_owned))
     }
 }
 
 /// Shown if the source module is unknown.
-const ELSEWHERE: &str = "(unknown)";
+const UNKNOWN_MODULE: &str = "(unknown)";
 
 /// Whether a row is host work of a device delegate, whose index is only an order.
 fn is_on_host_of_device(row: &Row) -> bool {
@@ -91,7 +91,7 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
     let source = match (source.transpose()?, &arguments.model) {
         (Some(source), Some(path)) => {
             let options =
-                ModelOptions { backend: Backend::AsExported, ..arguments.model_options.clone() };
+                ModelOptions { backend: RunOn::AsExported, ..arguments.model_options.clone() };
             let exported = model::open(path, &options)?;
             let method = model::choose_method(&exported, arguments.method.as_deref())?;
             Some(source.with_program(&exported, &method, origins))

@@ -6,7 +6,7 @@
 //! cached, because clocks and load change over time.
 
 use super::work::{Amount, is_work};
-use crate::arguments::{Backend, ModelOptions, Roofline};
+use crate::arguments::{ModelOptions, Roofline};
 use crate::failure::Failure;
 use crate::model;
 use crate::terminal::{WARN, paint};
@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use torchlet::Module;
 use torchlet::core::{Rates, ScalarType, ShapeDynamism, TensorInfo};
 use torchlet::graph::Target as _;
 use torchlet::graph::method::{
     Instruction, Method, MethodTensor, MethodValue, Program, TensorData,
 };
+use torchlet::{Module, RunOn};
 use torchlet_devtools::{Profile, Recorder, Row};
 
 /// A processor, with its own peak rates.
@@ -74,7 +74,7 @@ pub(super) fn roof(
         Processor::Cpu => {
             torchlet::portable::engine::CpuTarget::new().with_threads(threads).rates()
         }
-        Processor::Gpu => model::gpu_rates(),
+        Processor::Gpu => model::device(options).and_then(|(_, rates)| rates),
     };
     let measured = match how {
         Roofline::None => return None,
@@ -276,8 +276,11 @@ impl Builder {
         let program = Program { methods: vec![self.method], named: Vec::new() };
         let package = program.write().map_err(|error| Failure::new(error.to_string()))?;
         let (backend, recorder) = match processor {
-            Processor::Cpu => (Backend::Cpu, None),
-            Processor::Gpu => (Backend::Vulkan, Some(Arc::new(Recorder::new()))),
+            Processor::Cpu => (RunOn::Cpu, None),
+            Processor::Gpu => {
+                let device = model::device(options).map_or(RunOn::Auto, |(device, _)| device);
+                (device, Some(Arc::new(Recorder::new())))
+            }
         };
         // Each program is compiled once only, so caching it is useless.
         let compile_cache = Some(PathBuf::from("off"));
@@ -330,12 +333,12 @@ fn fill(bytes: &mut [u8], scalar_type: ScalarType) {
 /// read.
 const BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=256 << 20;
 /// Assumed size of the last-level caches if the system does not report it.
-const USUAL_CACHE: u64 = 32 << 20;
+const DEFAULT_CACHE_BYTES: u64 = 32 << 20;
 
 /// Elements per tensor: each of the three tensors is as large as all last-level caches together,
 /// but they use at most a quarter of the available memory.
 fn uncached_length() -> i32 {
-    let wanted = last_caches().unwrap_or(USUAL_CACHE);
+    let wanted = last_caches().unwrap_or(DEFAULT_CACHE_BYTES);
     let most = available_memory().map_or(u64::MAX, |bytes| bytes / 12);
     let bytes = wanted.min(most).clamp(*BYTES.start(), *BYTES.end());
     i32::try_from(bytes / 4).unwrap_or(i32::MAX)

@@ -217,12 +217,12 @@ fn part(archive: &mut ZipArchive<Cursor<Vec<u8>>>, name: &str) -> Result<Value, 
     let entry = archive.by_name(name).map_err(|error| fail(&error))?;
     let mut bytes = Vec::new();
     entry.take(MAX_BYTES).read_to_end(&mut bytes).map_err(|error| fail(&error))?;
-    without_odd_numbers(&mut bytes);
+    without_nonfinite_numbers(&mut bytes);
     serde_json::from_slice(&bytes).map_err(|error| fail(&error))
 }
 
 /// Overwrites the non-finite numbers of Python's JSON with zeros.
-fn without_odd_numbers(bytes: &mut [u8]) {
+fn without_nonfinite_numbers(bytes: &mut [u8]) {
     const ODD: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
     let (mut at, mut in_text) = (0, false);
     while let Some(byte) = bytes.get(at).copied() {
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn non_json_numbers_are_replaced() {
         let mut text = br#"{"a NaN \" -Infinity": [NaN, -Infinity, Infinity, -1, "NaN"]}"#.to_vec();
-        without_odd_numbers(&mut text);
+        without_nonfinite_numbers(&mut text);
         let value: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(value["a NaN \" -Infinity"], serde_json::json!([0, 0, 0, -1, "NaN"]));
     }
@@ -278,7 +278,9 @@ mod tests {
     fn node(target: &str, handle: u64, module: &str) -> Value {
         let stack = format!("L__self__,,M;L__self__{module},{module},torch.nn.Module");
         let metadata = json!({ "debug_handle": handle.to_string(), "nn_module_stack": stack });
-        json!({ "target": format!("executorch.exir.dialects.edge.ops.{target}"), "metadata": metadata })
+        json!({
+            "target": format!("executorch.exir.dialects.edge.ops.{target}"), "metadata": metadata
+        })
     }
 
     fn source(delegate_map: Value) -> Source {
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn delegates_are_of_the_module_around_their_calls() {
+    fn delegates_belong_to_the_module_around_their_calls() {
         let source = source(json!({}));
         assert_eq!(source.module(0), Some("body"));
         assert_eq!(source.module(1), Some("head"));
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_handles_as_numbers_or_maps_to_them() {
+    fn delegate_parts_have_handles_or_maps() {
         let own = source(json!({}));
         assert_eq!([own.part(0, 1), own.part(0, 3)], [Some("body.first"), Some("body.second")]);
         assert_eq!(own.part(0, 4), None, "the call after the delegate is not part of it");

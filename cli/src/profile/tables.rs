@@ -11,7 +11,7 @@ use std::time::Duration;
 use torchlet_devtools::{Row, Statistics};
 
 /// Maximum number of calls shown without `--calls`.
-const LONGEST: usize = 15;
+const MAX_CALLS_SHOWN: usize = 15;
 
 /// Shows the tables.
 pub(super) fn show(report: &Report, all_calls: bool) {
@@ -33,7 +33,7 @@ pub(super) fn show(report: &Report, all_calls: bool) {
         table.show("module of the source", &profile.by(module), &table.amounts(module), usize::MAX);
     }
     let mut calls = profile.rows.clone();
-    let max = if all_calls { usize::MAX } else { LONGEST };
+    let max = if all_calls { usize::MAX } else { MAX_CALLS_SHOWN };
     if !all_calls {
         calls.sort_by(|a, b| b.statistics().p50.total_cmp(&a.statistics().p50));
     }
@@ -249,7 +249,12 @@ fn change(before: f64, now: f64, name: &str) {
 
 /// Returns the profile as JSON.
 pub(super) fn object(report: &Report) -> Value {
-    let statistics = |times: Statistics| json!({ "p10": times.p10, "p50": times.p50, "p90": times.p90, "mean": times.mean, "min": times.min, "max": times.max });
+    let statistics = |times: Statistics| {
+        json!({
+            "p10": times.p10, "p50": times.p50, "p90": times.p90, "mean": times.mean, "min": times.min,
+            "max": times.max
+        })
+    };
     let row = |row: &Row| {
         let bounded = report.work.bounded(row);
         let Amount { operations, bytes } = bounded.amount;
@@ -267,7 +272,11 @@ pub(super) fn object(report: &Report) -> Value {
             "module": report.module(row),
         })
     };
-    let sum = |row: &Row| json!({ "name": row.name, "calls": row.calls, "nanoseconds": statistics(row.statistics()) });
+    let sum = |row: &Row| {
+        json!({
+            "name": row.name, "calls": row.calls, "nanoseconds": statistics(row.statistics())
+        })
+    };
     let profile = &report.profile;
     let module = |row: &Row| report.module(row);
     let load = profile.load.iter().map(|(name, time)| json!({ "name": name, "nanoseconds": time }));

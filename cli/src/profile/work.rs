@@ -242,10 +242,15 @@ mod tests {
         let rows: Vec<_> = rows
             .iter()
             .map(|(name, time)| {
-                serde_json::json!({ "name": name, "detail": "", "instruction": 0, "part": 0, "on_device": true, "calls": 1, "times": [time] })
+                serde_json::json!({
+                    "name": name, "detail": "", "instruction": 0, "part": 0, "on_device": true,
+                    "calls": 1, "times": [time]
+                })
             })
             .collect();
-        let saved = serde_json::json!({ "format": "torchlet profile 1", "runs": [9], "load": [], "rows": rows });
+        let saved = serde_json::json!({
+            "format": "torchlet profile 1", "runs": [9], "load": [], "rows": rows
+        });
         Profile::from_json(&saved).unwrap()
     }
 

@@ -53,7 +53,7 @@ fn lower_writes_programs() {
 }
 
 #[test]
-fn compiled_programs_are_kept_where_asked() {
+fn compile_cache_folder_is_configurable() {
     let folder = Folder::new("kept");
     let cache = folder.path("cache");
     let vision = "vulkan/model/vision.bpte";
@@ -71,7 +71,7 @@ fn compiled_programs_are_kept_where_asked() {
 }
 
 #[test]
-fn delegates_are_taken_out() {
+fn delegates_are_extracted() {
     let folder = Folder::new("delegates");
     let out = folder.path("parts");
     let model = "vulkan/linear/linear_batch.bpte";
@@ -82,7 +82,7 @@ fn delegates_are_taken_out() {
 }
 
 #[test]
-fn programs_are_written_anew() {
+fn programs_are_rewritten() {
     let folder = Folder::new("anew");
     let (whole, plain) = (folder.path("whole.pte"), folder.path("plain.pte"));
     let data = "digits/digits_external._default_external_constant.ptd";
@@ -103,7 +103,7 @@ fn programs_are_written_anew() {
 }
 
 #[test]
-fn weights_move_out_of_programs_and_back() {
+fn weights_are_split_off_and_embedded() {
     let folder = Folder::new("split");
     // Constants of kernels, of delegates by name and inline, and test cases.
     for model in ["digits/digits.bpte", "xnnpack/linear/linear.bpte", "models/autoencoder.bpte"] {

@@ -162,7 +162,7 @@ fn licences_of_named_data_are_listed() {
 }
 
 #[test]
-fn plans_have_the_numbers_of_instructions() {
+fn plans_show_instruction_indices() {
     let model = "models/bert.bpte";
     let object = json(&stdout(&["inspect", model, "--plan", "--backend", "cpu", "--json"]));
     let method = &object["methods"][0];
@@ -180,7 +180,7 @@ fn plans_have_the_numbers_of_instructions() {
 
 /// Calls on the preferred processor are summarized, without trailing blanks.
 #[test]
-fn plans_are_short() {
+fn plans_are_summarized() {
     for (model, backend) in [("models/bert.bpte", "cpu"), ("vulkan/model/residual.bpte", "cpu")] {
         let text = stdout(&["inspect", model, "--plan", "--backend", backend]);
         let (_, plan) = text.split_once("\ncompiled\n").unwrap();
@@ -209,7 +209,7 @@ fn plans_show_fused_calls() {
 /// Calls of decomposed delegates keep the exporter's indices, whether or not they are decomposed
 /// before compilation.
 #[test]
-fn plans_have_the_numbers_of_calls_in_delegates() {
+fn plans_show_indices_of_calls_in_delegates() {
     for (model, backend) in [
         ("vulkan/model/residual.bpte", "cpu"),
         ("vulkan/model/residual.bpte", "vulkan"),

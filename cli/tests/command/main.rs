@@ -78,7 +78,7 @@ fn help_has_examples() {
 }
 
 #[test]
-fn errors_are_one_sentence_with_a_way_out() {
+fn errors_are_one_sentence_with_a_hint() {
     assert!(error(&["run", "nothing.pte"]).contains("nothing.pte"));
     assert!(error(&["inspect", "README.md"]).contains("README.md"));
     assert!(error(&["run", ADD, "--method", "backward"]).contains("--method"));
@@ -121,7 +121,7 @@ fn files_of_other_formats_are_named() {
 
 #[cfg(feature = "llm")]
 #[test]
-fn other_programs_are_no_language_models() {
+fn other_programs_are_not_language_models() {
     for command in ["generate", "chat", "bench-llm"] {
         let model = [command, "digits/digits.pte"];
         let tokenizer = ["--tokenizer", "../../llm/model/tokenizer.json"];

@@ -9,7 +9,7 @@ fn profiles_show_operators() {
 }
 
 #[test]
-fn dumps_are_written_and_read() {
+fn etdumps_are_written_and_read() {
     let folder = Folder::new("dumps");
     let [dump, values] = ["run.etdp", "values.bin"].map(|name| folder.path(name));
     let run = ["run", "digits/digits.pte", "--random", "--iterations", "4"];

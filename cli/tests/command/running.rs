@@ -4,7 +4,7 @@ use crate::{ADD, Folder, error, fixture, json, stdout, torchlet};
 use std::process::Command;
 
 #[test]
-fn run_takes_a_bundled_case_if_nothing_is_given() {
+fn run_uses_a_bundled_case_by_default() {
     let text = stdout(&["run", ADD]);
     assert!(text.contains("output 0 float32[3, 5]\ntensor([["), "{text}");
     assert!(!text.contains('\u{1b}'), "colours only on a terminal");
@@ -44,7 +44,7 @@ fn run_reads_and_writes_arrays() {
 }
 
 #[test]
-fn random_inputs_repeat() {
+fn random_inputs_are_reproducible() {
     let run = |seed| {
         let text = stdout(&["run", ADD, "--random", seed]);
         text.split("\n\n").next().unwrap().to_string()
@@ -82,7 +82,7 @@ fn verify_compares() {
 }
 
 #[test]
-fn tiers_of_the_processor_are_chosen() {
+fn instruction_set_tiers_are_selectable() {
     let verify = |tier| {
         let model = "xnnpack/network/inverted.bpte";
         let tolerances = ["--rtol", "1e-4", "--atol", "1e-5"];

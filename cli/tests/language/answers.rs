@@ -47,7 +47,10 @@ fn servers_return_logprobs() {
         near(&streamed["logprob"], &whole["logprob"]);
     }
 
-    let mut body = json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": 40, "logprobs": 2, "stop": ["heaven"]});
+    let mut body = json!({
+        "prompt": "In the beginning", "temperature": 0, "max_tokens": 40, "logprobs": 2,
+        "stop": ["heaven"]
+    });
     let whole = server.complete("/v1/completions", &body).1;
     let (text, told) = (&whole["choices"][0]["text"], &whole["choices"][0]["logprobs"]);
     let text = text.as_str().unwrap();
@@ -96,7 +99,10 @@ fn servers_return_logprobs() {
 #[test]
 fn servers_return_several_choices() {
     let server = Server::new(&[]);
-    let mut body = json!({"messages": [{"role": "user", "content": "Tell me about Moses."}], "temperature": 1, "seed": 5, "max_tokens": 12, "n": 3});
+    let mut body = json!({
+        "messages": [{"role": "user", "content": "Tell me about Moses."}], "temperature": 1,
+        "seed": 5, "max_tokens": 12, "n": 3
+    });
     let text = |answer: &Value, index: usize| {
         let choice = &answer["choices"][index];
         assert_eq!(choice["index"], index);
@@ -141,7 +147,9 @@ fn servers_return_several_choices() {
 fn penalties_reduce_repetition() {
     let server = Server::new(&[]);
     let ask = |name: &str, penalty: f64| {
-        let mut body = json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": 60, "logprobs": 0});
+        let mut body = json!({
+            "prompt": "In the beginning", "temperature": 0, "max_tokens": 60, "logprobs": 0
+        });
         body[name] = json!(penalty);
         let answer = server.complete("/v1/completions", &body).1;
         let told = &answer["choices"][0];

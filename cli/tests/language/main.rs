@@ -208,7 +208,10 @@ fn template_arguments_are_passed() {
 
     let server = Server::new(&usual);
     let ask = |arguments: Value| {
-        let body = json!({"messages": [{"role": "user", "content": "x"}], "temperature": 0, "max_tokens": 20, "chat_template_kwargs": arguments});
+        let body = json!({
+            "messages": [{"role": "user", "content": "x"}], "temperature": 0, "max_tokens": 20,
+            "chat_template_kwargs": arguments
+        });
         server.ask("POST", "/v1/chat/completions", "", &body.to_string())
     };
     let (status, body) = ask(json!({"enable_thinking": false}));
@@ -296,7 +299,10 @@ fn servers_are_compatible_with_openai() {
         json!({"prompt_tokens": 7, "completion_tokens": 40, "total_tokens": 47})
     );
 
-    let mut body = json!({"messages": [{"role": "user", "content": "Tell me about Moses."}], "temperature": 0, "max_tokens": 15});
+    let mut body = json!({
+        "messages": [{"role": "user", "content": "Tell me about Moses."}], "temperature": 0,
+        "max_tokens": 15
+    });
     let (_, whole) = server.complete("/v1/chat/completions", &body);
     let said = whole["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
     body["stream"] = json!(true);
@@ -371,7 +377,11 @@ fn servers_are_compatible_with_openai() {
 #[test]
 fn disconnecting_frees_the_session() {
     let server = Server::new(&[]);
-    let body = json!({"messages": [{"role": "user", "content": "Hello"}], "stream": true, "logit_bias": {"1": -100, "3": -100}}).to_string();
+    let body = json!({
+        "messages": [{"role": "user", "content": "Hello"}], "stream": true,
+        "logit_bias": {"1": -100, "3": -100}
+    })
+    .to_string();
     let mut stream = TcpStream::connect(&server.address).unwrap();
     let head =
         format!("POST /v1/chat/completions HTTP/1.1\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -405,7 +415,10 @@ fn clients_may_half_close_the_connection() {
     let forbid = json!({"1": -100, "3": -100});
     for stream in [false, true] {
         for version in ["1.0", "1.1"] {
-            let body = json!({"prompt": "In the beginning", "max_tokens": 200, "stream": stream, "logit_bias": forbid});
+            let body = json!({
+                "prompt": "In the beginning", "max_tokens": 200, "stream": stream,
+                "logit_bias": forbid
+            });
             let mut asked = send(&body, version);
             asked.shutdown(std::net::Shutdown::Write).unwrap();
             let mut answer = String::new();
@@ -473,7 +486,10 @@ fn schemas_cannot_crash_the_server() {
     let tools = json!([{"type": "function", "function": function}]);
     let (status, answer) = server.complete(
         "/v1/chat/completions",
-        &json!({"messages": [{"role": "user", "content": "x"}], "tools": tools, "tool_choice": "required"}),
+        &json!({
+            "messages": [{"role": "user", "content": "x"}], "tools": tools,
+            "tool_choice": "required"
+        }),
     );
     assert!(status == 400 && answer.to_string().contains("too large"), "{answer}");
     assert_eq!(ask(&object(20)).0, 200);
@@ -505,7 +521,10 @@ fn messages_cannot_contain_control_tokens() {
 #[test]
 fn shutdown_finishes_running_answers() {
     let mut server = Server::new(&[]);
-    let body = json!({"prompt": "In those days", "stream": true, "max_tokens": 200, "temperature": 0, "logit_bias": {"1": -100}});
+    let body = json!({
+        "prompt": "In those days", "stream": true, "max_tokens": 200, "temperature": 0,
+        "logit_bias": {"1": -100}
+    });
     let body = body.to_string();
     let mut stream = TcpStream::connect(&server.address).unwrap();
     let head = format!("POST /v1/completions HTTP/1.1\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -538,7 +557,9 @@ fn bos_tokens_can_be_overridden() {
 #[test]
 fn sessions_run_concurrently() {
     let server = Server::new(&["--sessions", "2"]);
-    let long = json!({"prompt": "In the beginning", "n": 8, "stream": true, "logit_bias": {"1": -100, "3": -100}});
+    let long = json!({
+        "prompt": "In the beginning", "n": 8, "stream": true, "logit_bias": {"1": -100, "3": -100}
+    });
     let mut stream = TcpStream::connect(&server.address).unwrap();
     let (long, length) = (long.to_string(), long.to_string().len());
     let head = format!("POST /v1/completions HTTP/1.1\r\ncontent-length: {length}\r\n\r\n");
@@ -568,7 +589,10 @@ fn sessions_run_concurrently() {
 
 /// Starts a long streamed request that counts its events.
 fn long_text(server: &Server, words: Arc<AtomicUsize>) -> JoinHandle<()> {
-    let body = json!({"prompt": "In the beginning", "stream": true, "n": 8, "max_tokens": 400, "logit_bias": {"1": -100, "3": -100}});
+    let body = json!({
+        "prompt": "In the beginning", "stream": true, "n": 8, "max_tokens": 400,
+        "logit_bias": {"1": -100, "3": -100}
+    });
     let (body, length) = (body.to_string(), body.to_string().len());
     let mut stream = TcpStream::connect(&server.address).unwrap();
     let head = format!("POST /v1/completions HTTP/1.1\r\ncontent-length: {length}\r\n\r\n");
@@ -592,7 +616,10 @@ fn shares(short: usize) -> [usize; 2] {
         std::thread::sleep(Duration::from_millis(1));
     }
     let before = now();
-    let short = json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": short, "logit_bias": {"1": -100, "3": -100}});
+    let short = json!({
+        "prompt": "In the beginning", "temperature": 0, "max_tokens": short,
+        "logit_bias": {"1": -100, "3": -100}
+    });
     assert_eq!(server.complete("/v1/completions", &short).0, 200);
     let made = [0, 1].map(|at| now()[at] - before[at]);
     // The rest is not needed.
@@ -648,7 +675,10 @@ fn messages_can_contain_images() {
     let server = Server::of(&model, &arguments);
     let url = format!("data:image/png;base64,{}", STANDARD.encode(png.into_inner()));
     let ask = |url: &str| {
-        let content = json!([{"type": "text", "text": before}, {"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": behind}]);
+        let content = json!([
+            {"type": "text", "text": before}, {"type": "image_url", "image_url": {"url": url}},
+            {"type": "text", "text": behind}
+        ]);
         let messages = json!([{"role": "user", "content": content}]);
         let body = json!({"messages": messages, "temperature": 0, "max_tokens": 12});
         server.complete("/v1/chat/completions", &body)
@@ -670,7 +700,11 @@ fn messages_can_contain_images() {
     // A program without a vision encoder.
     let (status, answer) = Server::new(&[]).complete(
         "/v1/chat/completions",
-        &json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}),
+        &json!({
+            "messages": [
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+            ]
+        }),
     );
     assert!(status == 400 && answer.to_string().contains("vision_encoder"), "{answer}");
 }

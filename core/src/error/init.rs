@@ -92,21 +92,21 @@ pub enum InitError {
     Value {
         /// Index of the value.
         index: usize,
-        /// What is wrong.
+        /// Description of the inconsistency.
         what: &'static str,
     },
     /// External data is missing or does not match the program.
     ExternalData {
         /// Name of the data.
         name: Message,
-        /// What is wrong.
+        /// Description of the problem.
         what: &'static str,
     },
     /// An instruction is inconsistent.
     Instruction {
         /// Index of the instruction.
         index: usize,
-        /// What is wrong.
+        /// Description of the inconsistency.
         what: &'static str,
     },
     /// An operator does not support the arguments of its call.

@@ -73,7 +73,8 @@ impl<'m> Method<'m> {
         let value = self.output_value(output).ok()?;
         let region = self.memory_of(value)?;
         let others = (0..self.output_count()).filter(|other| *other != output);
-        // Another output that is the same value, or overlaps its memory, reads this one's elements.
+        // Whether another output depends on the elements of this one, because it is the same value
+        // or overlaps its memory.
         let is_other = |other: usize| {
             self.output_value(other).is_ok_and(|other| self.touches(other, value, &region))
         };
@@ -85,7 +86,7 @@ impl<'m> Method<'m> {
         for (instruction, call) in self.instructions.iter().enumerate().rev() {
             match call {
                 Instruction::JumpFalse { .. } => return None,
-                // Earlier instructions use the memory for other values.
+                // An earlier instruction that touches the memory uses it for another value.
                 _ if producer.is_some() => {}
                 Instruction::Kernel(call) if call.args.iter().any(touches) => return None,
                 Instruction::Move { from, to }
@@ -96,7 +97,7 @@ impl<'m> Method<'m> {
                 Instruction::Delegate { delegate, args } => {
                     let mut touching = args.iter().enumerate().filter(|(_, entry)| touches(entry));
                     let Some((arg, entry)) = touching.next() else { continue };
-                    // An argument that occurs twice is also an input.
+                    // The argument occurs twice, so it is also an input.
                     if list_index(*entry) != value || touching.next().is_some() {
                         return None;
                     }
@@ -116,7 +117,8 @@ impl<'m> Method<'m> {
         }
     }
 
-    /// Whether a value, or an item of a list, may overlap `region`, the memory of the value `own`.
+    /// Whether a value, or an item of a list, may overlap `region`, which is the memory of value
+    /// `own`.
     fn touches(&self, value: usize, own: usize, region: &Region<'m>) -> bool {
         match self.values.value(value) {
             _ if value == own => true,
@@ -130,7 +132,7 @@ impl<'m> Method<'m> {
         }
     }
 
-    /// The same for a tensor in a list. Lists are not nested.
+    /// Like [`touches`](Self::touches), for a tensor in a list. Lists are not nested.
     fn touches_item(&self, value: usize, own: usize, region: &Region<'m>) -> bool {
         let is_tensor = self.values.slot(value).is_some();
         value == own

@@ -203,8 +203,8 @@ impl<'m> Method<'m> {
     ///
     /// Zero-copy requires that the exporter left the tensor to the caller
     /// (`alloc_graph_input=False`, `alloc_graph_output=False`). Memory that was bound to such a
-    /// tensor before is restored after the run. These tensors are copied instead: memory-planned
-    /// ones, outputs that are also inputs, and all beyond the first sixteen.
+    /// tensor before is restored after the run. All other tensors are copied: memory-planned ones,
+    /// outputs that are also inputs, and all beyond the first sixteen.
     ///
     /// # Errors
     /// An input or output does not fit, or the run failed. A program that writes to its inputs

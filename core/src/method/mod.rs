@@ -49,7 +49,7 @@ pub struct MethodMemory<'m, 'b> {
     /// [`MemoryNeeds::whole_arena`] bytes.
     pub arena: &'m mut [MaybeUninit<u8>],
     /// Planned buffers for tensors, with the sizes of [`MethodMeta::planned_buffer_size`]. Loading
-    /// takes the buffers and leaves empty slices in the list.
+    /// moves the buffers out of the list and leaves empty slices.
     pub planned: &'b mut [&'m mut [u8]],
     /// Workspace for running kernels: [`MemoryNeeds::scratch`] bytes.
     pub scratch: &'m mut [u8],
@@ -152,7 +152,7 @@ pub(crate) enum Packed<'m> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KernelCall<'m> {
     kernel: &'m Kernel,
-    /// Value indices, as many as the kernel has parameters.
+    /// Value indices of the arguments, one for each parameter of the kernel.
     args: &'m [[u8; 4]],
     invoke: InvokeFn,
     /// Bytes of scratch memory that the invoke function needs.

@@ -83,7 +83,7 @@ pub struct Prepared<'m> {
     counts: Counts,
     /// Size calculation of the method arena.
     pub(super) arena: ArenaSize,
-    /// Size of the arena after all delegates, and after all constants.
+    /// Sizes of the arena after the delegates, and after the constants.
     delegates_end: usize,
     constants_end: usize,
     pub(super) scratch: usize,
@@ -114,7 +114,7 @@ impl<'m> MethodMeta<'m> {
     /// length of [`table_bytes`](Self::table_bytes).
     ///
     /// # Errors
-    /// What is wrong or missing, and where.
+    /// The problem with the method, and its location.
     pub fn prepare(
         &self,
         tables: &'m mut [MaybeUninit<u8>],
@@ -153,7 +153,8 @@ impl<'m> MethodMeta<'m> {
         Ok(prepared)
     }
 
-    /// Fails if operators or backends are not registered, with as many of their names as fit.
+    /// Fails if operators or backends are not registered. The error contains their names, as far as
+    /// they fit.
     #[inline(never)]
     fn check_missing(&self, registry: &Registry<'_>) -> Result<(), InitError> {
         let missing = self.missing(registry);

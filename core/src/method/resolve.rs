@@ -188,7 +188,7 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Finds the operator's kernel for the dtypes and layouts of these arguments.
+    /// Finds the kernel of an operator for the dtypes and layouts of the arguments.
     fn find_kernel(
         &mut self,
         operator: &OperatorName<'m>,
@@ -201,10 +201,9 @@ impl<'m> Prepared<'m> {
         self.registry.find(operator, tensor)
     }
 
-    /// Records which tensors are views of which others, if that is the same in every run: their
-    /// memory is then known ahead of time. If any tensor is a view of different tensors at
-    /// different times, all views are placed at run time, and calls with views check for overlap
-    /// each time.
+    /// Records which tensor each view refers to, if that is the same in every run: the memory of
+    /// the view is then known at load time. If any view refers to different tensors at different
+    /// times, all views are resolved at run time, and calls with views check for overlap each time.
     pub(super) fn resolve_views(&mut self) {
         if !has(RuntimeFeatures::VIEWS) {
             return;
@@ -229,8 +228,8 @@ impl<'m> Prepared<'m> {
     }
 }
 
-/// Records that the tensor of value `out` is a view of that of `input`. Returns false if that does
-/// not always hold.
+/// Records that the tensor of value `out` is a view of that of `input`. Returns false if `out` is
+/// not always a view of the same tensor.
 fn record_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
     let (Some(out_slot), Some(input_slot)) = (values.slot(out), values.slot(input)) else {
         // Preparing the call reports the wrong argument kinds.

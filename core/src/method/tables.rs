@@ -96,7 +96,7 @@ pub(crate) struct Counts {
     planned: usize,
     pub(super) values: usize,
     tensors: usize,
-    /// Entries for the dynamic shapes.
+    /// Number of entries for dynamic shapes.
     shapes: usize,
     instructions: usize,
     delegates: usize,

@@ -1,8 +1,9 @@
-"""Writes the dump that `reads_dumps.rs` reads: of ExecuTorch's own runtime, two runs of a small model with all values.
+"""Writes the ETDump that `reads_dumps.rs` reads: two runs of a small model, with all values, in
+ExecuTorch's own runtime.
 
     python make.py
 
-The packages `executorch` and `torch` are needed.
+Requires the packages `executorch` and `torch`.
 """
 
 from pathlib import Path
@@ -25,7 +26,9 @@ def main() -> None:
     method = runtime.load_method("forward")
     for _ in range(2):
         method.execute([x])
-    runtime.write_etdump_result_to_file(str(folder / "executorch.etdp"), str(folder / "executorch.bin"))
+    runtime.write_etdump_result_to_file(
+        str(folder / "executorch.etdp"), str(folder / "executorch.bin")
+    )
 
 
 if __name__ == "__main__":

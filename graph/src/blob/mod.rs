@@ -9,8 +9,8 @@
 mod read;
 mod write;
 
-pub(crate) use read::keys;
-pub use read::{Contents, contents, read};
+pub use read::read;
+pub(crate) use read::{keys, summarize};
 pub use write::write;
 
 /// File identifier, at byte 4.

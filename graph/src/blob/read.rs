@@ -9,6 +9,7 @@ use super::{
 };
 use crate::budget::Budget;
 use crate::error::Error;
+use crate::front::Summary;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::named::{Named, read_named};
 use crate::operators::Operator;
@@ -58,24 +59,11 @@ torchlet_core::flatbuffer_table! {
     }
 }
 
-/// Summary of a graph.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contents<'p> {
-    /// Operator name of each call; for fused calls, the names of their parts.
-    pub operators: Vec<&'p str>,
-    /// Number of inputs.
-    pub inputs: usize,
-    /// Number of outputs.
-    pub outputs: usize,
-    /// Size of each constant in bytes.
-    pub constant_bytes: Vec<u64>,
-}
-
 /// Reads the summary of a graph, without its values.
 ///
 /// # Errors
 /// The bytes are malformed.
-pub fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
+pub(crate) fn summarize(bytes: &[u8]) -> Result<Summary, Error> {
     let mut reader = Reader::new(bytes)?;
     let root = reader.root;
     let names = reader.names()?;
@@ -89,8 +77,7 @@ pub fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
             constant_bytes.push(byte_count(scalar_type, &sizes)? as u64);
         }
     }
-    let (inputs, outputs) = (root.inputs()?.len(), root.outputs()?.len());
-    Ok(Contents { operators, inputs, outputs, constant_bytes })
+    Ok(Summary::new(operators, constant_bytes))
 }
 
 /// Reads the keys of a graph's constants.

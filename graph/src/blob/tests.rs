@@ -79,10 +79,10 @@ fn what_is_written_is_read() {
     let Value::Tensor(Tensor { data: Some(Cow::Borrowed(_)), .. }) = read.values[14] else {
         panic!()
     };
-    let contents = contents(&bytes).unwrap();
-    assert_eq!(contents.operators, ["aten.silu.default", "aten.abs.default", "aten.add.Tensor"]);
-    assert_eq!((contents.inputs, contents.outputs), (2, 2));
-    assert_eq!(contents.constant_bytes, [4, 4, 8]);
+    let summary = summarize(&bytes).unwrap();
+    let names = ["aten.abs.default", "aten.add.Tensor", "aten.silu.default"];
+    assert_eq!(summary.calls, names.map(|name| (name.into(), 1)));
+    assert_eq!((summary.constants, summary.constant_bytes), (3, 16));
 }
 
 #[test]
@@ -95,14 +95,14 @@ fn damage_is_an_error_or_another_graph() {
     let named = |key: &str| program.named_data(key);
     for end in 0..bytes.len() {
         let _ = read(&bytes[..end], &named);
-        let _ = contents(&bytes[..end]);
+        let _ = summarize(&bytes[..end]);
     }
     for at in 0..bytes.len() {
         for value in [0, 1, 0x7f, 0x80, 0xff, bytes[at] ^ 4, bytes[at].wrapping_sub(4)] {
             let mut damaged = bytes.clone();
             damaged[at] = value;
             let _ = read(&damaged, &named);
-            let _ = contents(&damaged);
+            let _ = summarize(&damaged);
         }
     }
 }

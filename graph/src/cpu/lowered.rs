@@ -3,9 +3,8 @@
 use crate::emit::{Emitter, tensor_info};
 use crate::error::Error;
 use crate::fold;
-use crate::front::delegate;
 use crate::front::joined::name_of;
-use crate::front::vulkan::{Argument, Bound};
+use crate::front::{Argument, Bound, delegate};
 use crate::graph::{Graph, Tensor, Value, ValueId};
 use crate::lower::{portable, widen};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};

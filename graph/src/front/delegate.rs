@@ -16,10 +16,29 @@ use torchlet_core::ShapeDynamism;
 pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
     let bytes = &delegate.processed;
     match &*delegate.backend {
-        "VulkanBackend" if vulkan::is_blob(bytes) => true,
+        vulkan::BACKEND if vulkan::is_blob(bytes) => true,
         xnnpack::BACKEND if xnnpack::is_blob(bytes) => true,
         _ => blob::is_blob(bytes),
     }
+}
+
+/// Whether an exporter lowers delegates of this backend for devices, in a format that is read.
+pub fn is_exported_for_device(backend: &str) -> bool {
+    backend == vulkan::BACKEND
+}
+
+/// Reads the keys of the named data that a delegate uses; `None` if its format is unknown.
+///
+/// # Errors
+/// The bytes are malformed.
+pub(crate) fn keys(bytes: &[u8]) -> Result<Option<Vec<&str>>, Error> {
+    if blob::is_blob(bytes) {
+        return blob::keys(bytes).map(Some);
+    }
+    if vulkan::is_blob(bytes) {
+        return vulkan::keys(bytes).map(Some);
+    }
+    xnnpack::is_blob(bytes).then(|| xnnpack::keys(bytes)).transpose()
 }
 
 /// Whether a delegate was lowered for a device other than the CPU.

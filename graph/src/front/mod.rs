@@ -8,13 +8,17 @@ mod numbers;
 mod optional;
 mod origins;
 mod program;
+mod summary;
 mod vocabulary;
 pub mod vulkan;
 pub mod xnnpack;
 
 pub(crate) use constants::Copies;
+pub use delegate::is_exported_for_device;
 pub use origins::CallOrigin;
 pub(crate) use origins::Origins;
 pub use program::{FrontEnd, Run};
+pub use summary::{Summary, summarize};
 pub(crate) use vocabulary::Access;
 pub use vocabulary::{KernelSemantics, Vocabulary};
+pub(crate) use vulkan::{Argument, Bound};

@@ -15,15 +15,15 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Stack size in bytes; unused stack occupies no memory. In a 64-bit debug build, a level needs up
-/// to 22 kB, with at most [`LEVELS`] levels, and a property 1.1 kB.
+/// to 22 kB, with at most [`MAX_LEVELS`] levels, and a property 1.1 kB.
 const STACK: usize = if cfg!(target_pointer_width = "64") { 256 << 20 } else { 128 << 20 };
 /// Maximum number of levels of a schema. See [`cost::check`](super::cost::check).
-pub(super) const LEVELS: usize = 4000;
+pub(super) const MAX_LEVELS: usize = 4000;
 /// Interval for checking whether the result is still wanted.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Timeout for compiling a schema, including the time to wait for others. Schemas within the limits
 /// compile in about 1 s at most in a release build.
-const PATIENCE: Duration = Duration::from_secs(60);
+const COMPILE_TIMEOUT: Duration = Duration::from_secs(60);
 
 type Job = Box<dyn FnOnce(&mut Matcher) + Send>;
 
@@ -32,11 +32,11 @@ type Job = Box<dyn FnOnce(&mut Matcher) + Send>;
 pub(super) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
 /// Guard of a locked [`Gate`].
-struct Pass(Gate);
+struct GateGuard(Gate);
 
 impl Gate {
     /// Waits for the lock. Returns `None` if `is_left` abandons the request.
-    fn enter(&self, is_left: &dyn Fn() -> bool, end: Instant) -> Result<Option<Pass>, Error> {
+    fn enter(&self, is_left: &dyn Fn() -> bool, end: Instant) -> Result<Option<GateGuard>, Error> {
         let (is_closed, opened) = &*self.0;
         let mut closed = is_closed.lock().unwrap_or_else(PoisonError::into_inner);
         while *closed {
@@ -46,16 +46,17 @@ impl Gate {
             if Instant::now() > end {
                 return Err(late());
             }
-            let waited = opened.wait_timeout(closed, LOOK).unwrap_or_else(PoisonError::into_inner);
+            let waited =
+                opened.wait_timeout(closed, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner);
             closed = waited.0;
         }
         *closed = true;
         drop(closed);
-        Ok(Some(Pass(self.clone())))
+        Ok(Some(GateGuard(self.clone())))
     }
 }
 
-impl Drop for Pass {
+impl Drop for GateGuard {
     fn drop(&mut self) {
         let (is_closed, opened) = &*self.0.0;
         *is_closed.lock().unwrap_or_else(PoisonError::into_inner) = false;
@@ -66,7 +67,7 @@ impl Drop for Pass {
 fn late() -> Error {
     let message = format!(
         "grammar: the schema was not compiled within {} s: it is too complex, or many others wait",
-        PATIENCE.as_secs()
+        COMPILE_TIMEOUT.as_secs()
     );
     Error::Overloaded { message }
 }
@@ -88,7 +89,7 @@ impl Worker {
         is_left: &dyn Fn() -> bool,
         compile: impl FnOnce() -> Result<Matcher, Error> + Send + 'static,
     ) -> Result<Option<Self>, Error> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + COMPILE_TIMEOUT;
         let Some(pass) = gate.enter(is_left, end)? else { return Ok(None) };
         let ((jobs, received), (tell, told)) = (channel::<Job>(), sync_channel(1));
         let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK);
@@ -108,7 +109,7 @@ impl Worker {
             }
         });
         spawned.map_err(|error| Error::Overloaded {
-            message: format!("grammar: there is no thread to compile the schema: {error}"),
+            message: format!("grammar: cannot create a thread to compile the schema: {error}"),
         })?;
         let cancel = wait(&told, is_left, Some(end))?.transpose()?;
         Ok(cancel.map(|cancel| Worker { jobs, cancel }))
@@ -145,7 +146,7 @@ fn wait<T>(
     end: Option<Instant>,
 ) -> Result<Option<T>, Error> {
     loop {
-        match told.recv_timeout(LOOK) {
+        match told.recv_timeout(POLL_INTERVAL) {
             Ok(answer) => return Ok(Some(answer)),
             Err(RecvTimeoutError::Disconnected) => return Err(ended()),
             Err(RecvTimeoutError::Timeout) if is_left() => return Ok(None),
@@ -218,12 +219,12 @@ mod tests {
             let error = Grammar::json_schema(&shape(most + 1).to_string()).unwrap_err();
             assert!(error.to_string().contains(limit), "{most}: {error}");
         }
-        assert_eq!(largest(|count| chain(count, |next| next)), LEVELS - 4);
+        assert_eq!(largest(|count| chain(count, |next| next)), MAX_LEVELS - 4);
     }
 
     /// A caller can abandon a compilation; the next one starts after it has ended.
     #[test]
-    fn compilation_ends_for_who_leaves() {
+    fn compilation_can_be_abandoned() {
         let vocabulary = vocabulary();
         let ((begun, begins), (go, goes)) = (channel(), channel::<()>());
         let held = move || {
@@ -247,7 +248,7 @@ mod tests {
 
     /// Computing a mask can be abandoned, and leaves the logits unchanged.
     #[test]
-    fn masks_end_for_who_leaves() {
+    fn masks_can_be_abandoned() {
         let vocabulary = vocabulary();
         let grammar = Grammar::json_schema(r#"{"type": "integer"}"#).unwrap();
         let mut constraint = vocabulary.constraint(&grammar, &|| false).unwrap().unwrap();
@@ -266,9 +267,9 @@ mod tests {
 
     /// Overload, which a retry may solve, and bugs have separate errors.
     #[test]
-    fn overload_and_defects_are_told_apart() {
+    fn overload_and_defects_are_distinct_errors() {
         let vocabulary = vocabulary();
-        let pass = vocabulary.gate.enter(&|| false, Instant::now() + PATIENCE).unwrap();
+        let pass = vocabulary.gate.enter(&|| false, Instant::now() + COMPILE_TIMEOUT).unwrap();
         let late = vocabulary.gate.enter(&|| false, Instant::now());
         assert!(matches!(late, Err(Error::Overloaded { .. })));
         drop(pass);

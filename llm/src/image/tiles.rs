@@ -101,7 +101,7 @@ impl RgbImage {
     }
 
     fn closest(&self, side: usize, most: usize) -> Result<Vec<Piece>, Error> {
-        let [columns, rows] = proportions([self.width, self.height], side, most);
+        let [columns, rows] = closest_grid([self.width, self.height], side, most);
         let whole = self.resized(columns * side, rows * side, Filter::Bicubic)?;
         let mut pieces = whole.cut(side)?;
         if pieces.len() > 1 {
@@ -123,25 +123,25 @@ impl RgbImage {
                 let (row, column) = (number / columns, number % columns);
                 let line = if row > 0 && column == 0 { "\n" } else { "" };
                 let place = format!("<row_{}_col_{}>", row + 1, column + 1);
-                pieces.push(text(format!("{line}{AROUND}{place}")));
+                pieces.push(text(format!("{line}{TILE_MARKER}{place}")));
                 pieces.push(tile);
             }
-            pieces.push(text(format!("\n\n{AROUND}{GLOBAL}")));
+            pieces.push(text(format!("\n\n{TILE_MARKER}{THUMBNAIL_MARKER}")));
         } else {
-            pieces.push(text(format!("{AROUND}{GLOBAL}")));
+            pieces.push(text(format!("{TILE_MARKER}{THUMBNAIL_MARKER}")));
         }
         pieces.push(Piece::Tile(whole.resized(side, side, Filter::Lanczos)?));
-        pieces.push(text(AROUND.to_owned()));
+        pieces.push(text(TILE_MARKER.to_owned()));
         Ok(pieces)
     }
 }
 
 /// Special tokens of Idefics 3 around tiles, and before the thumbnail.
-const AROUND: &str = "<fake_token_around_image>";
-const GLOBAL: &str = "<global-img>";
+const TILE_MARKER: &str = "<fake_token_around_image>";
+const THUMBNAIL_MARKER: &str = "<global-img>";
 
 /// All grids, as columns and rows, of at most `most` tiles.
-fn arrangements(most: usize) -> impl Iterator<Item = [usize; 2]> {
+fn grids(most: usize) -> impl Iterator<Item = [usize; 2]> {
     let rows = move |columns: usize| (1..=most / columns).map(move |rows| [columns, rows]);
     (1..=most).flat_map(rows)
 }
@@ -154,7 +154,7 @@ fn canvas(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
         wide.min(high)
     };
     let canvases: Vec<[usize; 2]> =
-        arrangements(most).map(|tiles| tiles.map(|count| count * side)).collect();
+        grids(most).map(|tiles| tiles.map(|count| count * side)).collect();
     let scales = || canvases.iter().map(|canvas| scale(*canvas));
     let enlarged = scales().filter(|scale| *scale >= 1.0).min_by(f64::total_cmp);
     let chosen = enlarged.or_else(|| scales().max_by(f64::total_cmp));
@@ -176,10 +176,10 @@ fn fitting(picture: [usize; 2], side: usize, canvas: [usize; 2]) -> [usize; 2] {
 
 /// The grid whose aspect ratio is closest to the image's. Ties go to the smallest grid, or to a
 /// larger one if the image has enough pixels.
-fn proportions(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
+fn closest_grid(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
     let ratio = |[wide, high]: [usize; 2]| wide as f64 / high as f64;
     let (own, area) = (ratio(picture), picture[0] as f64 * picture[1] as f64);
-    let mut all: Vec<[usize; 2]> = arrangements(most).collect();
+    let mut all: Vec<[usize; 2]> = grids(most).collect();
     all.sort_by_key(|tiles| tiles[0] * tiles[1]);
     let (mut least, mut best) = (f64::INFINITY, [1, 1]);
     for tiles in all {

@@ -80,7 +80,7 @@ impl Collected {
 }
 
 /// The file without an ID3v1 tag at its end.
-fn without_notes(bytes: &[u8]) -> &[u8] {
+fn without_id3v1(bytes: &[u8]) -> &[u8] {
     match bytes.split_last_chunk::<128>() {
         Some((sound, notes)) if notes.starts_with(b"TAG") => sound,
         _ => bytes,
@@ -94,7 +94,7 @@ fn flac(bytes: &[u8]) -> Result<AudioClip, Error> {
     let info = reader.streaminfo();
     if info.samples.is_none() {
         // If the number of samples is known, a tag after them is never read.
-        reader = FlacReader::new_ext(Cursor::new(without_notes(bytes)), options).map_err(fail)?;
+        reader = FlacReader::new_ext(Cursor::new(without_id3v1(bytes)), options).map_err(fail)?;
     }
     let mut collected = Collected::new(info.sample_rate, info.channels)?;
     let scale = 0.5f64.powi(i32::try_from(info.bits_per_sample).unwrap_or(i32::MAX) - 1);

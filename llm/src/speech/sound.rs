@@ -205,8 +205,8 @@ impl Format {
             (Kind::Float, &[a, b, c, d, e, f, g, h]) => {
                 f64::from_le_bytes([a, b, c, d, e, f, g, h]) as f32
             }
-            (Kind::LawA, &[a]) => law_a(a),
-            (Kind::LawMu, &[a]) => law_mu(a),
+            (Kind::LawA, &[a]) => decode_a_law(a),
+            (Kind::LawMu, &[a]) => decode_mu_law(a),
             (_, &[a]) => (f32::from(a) - 128.0) / 128.0,
             (_, &[a, b]) => f32::from(i16::from_le_bytes([a, b])) / 32768.0,
             (_, &[a, b, c]) => (i32::from_le_bytes([0, a, b, c]) >> 8) as f32 / 8_388_608.0,
@@ -230,7 +230,7 @@ impl Format {
 }
 
 /// Decodes a G.711 A-law sample, in which every second bit is inverted.
-fn law_a(code: u8) -> f32 {
+fn decode_a_law(code: u8) -> f32 {
     let code = code ^ 0x55;
     let (bits, place) = (i16::from(code & 0xf) << 4, (code >> 4) & 7);
     let size = match place {
@@ -241,7 +241,7 @@ fn law_a(code: u8) -> f32 {
 }
 
 /// Decodes a G.711 µ-law sample, in which all bits are inverted.
-fn law_mu(code: u8) -> f32 {
+fn decode_mu_law(code: u8) -> f32 {
     const BIAS: i16 = 0x84;
     let code = !code;
     let size = (((i16::from(code & 0xf) << 3) + BIAS) << ((code >> 4) & 7)) - BIAS;

@@ -282,7 +282,12 @@ mod tests {
     #[test]
     fn english_only_models_have_no_languages() {
         let of = |start: u32| {
-            let added = |(id, name): (u32, &str)| serde_json::json!({"id": id, "content": name, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false});
+            let added = |(id, name): (u32, &str)| {
+                serde_json::json!({
+                    "id": id, "content": name, "special": true, "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false
+                })
+            };
             let names = [
                 "<|startoftranscript|>",
                 "<|en|>",
@@ -291,7 +296,10 @@ mod tests {
                 "<|notimestamps|>",
             ];
             let added: Vec<Value> = (start..).zip(names).map(added).collect();
-            let json = serde_json::json!({"version": "1.0", "added_tokens": added, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}});
+            let json = serde_json::json!({
+                "version": "1.0", "added_tokens": added,
+                "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+            });
             let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes()).unwrap();
             SpeechTokens::of(&tokenizer)
         };

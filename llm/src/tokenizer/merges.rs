@@ -229,7 +229,10 @@ mod tests {
 
     fn file(merges: Value) -> Value {
         let vocab = json!({"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "abc": 5, "<x>": 6});
-        json!({"added_tokens": [{"content": "<x>"}], "model": {"type": "BPE", "vocab": vocab, "merges": merges}})
+        json!({
+            "added_tokens": [{"content": "<x>"}],
+            "model": {"type": "BPE", "vocab": vocab, "merges": merges}
+        })
     }
 
     #[test]

@@ -220,7 +220,11 @@ fn has_byte_level(splits: &[Value]) -> bool {
 }
 
 fn normalize(step: &Value, steps: &mut Vec<Value>) {
-    let replace = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": content});
+    let replace = |pattern: &str, content: &str| {
+        json!({
+            "type": "Replace", "pattern": {"Regex": pattern}, "content": content
+        })
+    };
     let mut step = step.clone();
     if step["type"] == "Nmt" {
         steps.extend([replace(NMT_REMOVED, ""), replace(NMT_SPACES, " ")]);
@@ -284,7 +288,11 @@ fn expand_word_classes(step: &mut Value) {
 }
 
 fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> Result<(), String> {
-    let pattern = |pattern: &str, behavior: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": false});
+    let pattern = |pattern: &str, behavior: &str| {
+        json!({
+            "type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": false
+        })
+    };
     let mut step = step.clone();
     expand_word_classes(&mut step);
     let is_first = steps.is_empty();
@@ -420,8 +428,16 @@ mod tests {
             ["BertNormalizer", "Strip", "Replace", "ByteLevel", "Split", "CharDelimiterSplit"];
         for part in parts {
             let steps = steps.iter().flat_map(|step| {
-                let inner = kinds.iter().map(move |kind| json!({"type": step, "clean_text": true, "pattern": kind, "content": kind}));
-                inner.clone().chain(inner.map(|step| json!({"type": "Sequence", "pretokenizers": [step]})))
+                let inner = kinds.iter().map(move |kind| {
+                    json!({
+                        "type": step, "clean_text": true, "pattern": kind, "content": kind
+                    })
+                });
+                inner.clone().chain(inner.map(|step| {
+                    json!({
+                        "type": "Sequence", "pretokenizers": [step]
+                    })
+                }))
             });
             let vocab =
                 kinds.iter().map(|kind| json!({"type": "Unigram", "vocab": [kind, ["a", 1.0]]}));
@@ -458,10 +474,14 @@ mod tests {
         let inside = file(cut(&[digits.clone(), bytes.clone()]), pairs.clone());
         assert!(refused(&inside).contains("before each part"));
         assert!(of(&file(cut(&[bytes.clone(), digits.clone()]), pairs.clone())).is_ok());
-        let spaces = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+        let spaces = json!({
+            "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true
+        });
         let inside = file(cut(&[digits, spaces]), pairs.clone());
         assert!(refused(&inside).contains("before each part"));
-        let inverted = json!({"type": "Split", "pattern": {"String": "a"}, "behavior": "Contiguous", "invert": true});
+        let inverted = json!({
+            "type": "Split", "pattern": {"String": "a"}, "behavior": "Contiguous", "invert": true
+        });
         assert!(refused(&file(inverted, pairs.clone())).contains("Contiguous"));
         for (step, expected) in [
             (json!({"type": "FixedLength", "length": 0}), "is 0, not from 1 to"),

@@ -20,10 +20,10 @@ pub struct TextStream<'t> {
 
 /// Maximum number of tokens to wait for a complete character. A character has at most four bytes;
 /// longer sequences are invalid.
-const WAITING: usize = 8;
+const MAX_INCOMPLETE_TOKENS: usize = 8;
 /// Maximum number of tokens kept until one of them has text. Without preceding text, a leading
 /// space would be removed.
-const SILENT: usize = 64;
+const MAX_SILENT_TOKENS: usize = 64;
 
 impl<'t> TextStream<'t> {
     /// Creates a stream that continues after these tokens.
@@ -39,7 +39,7 @@ impl<'t> TextStream<'t> {
         let bytes = self.tokenizer.decode_bytes(&self.window);
         let new = bytes.get(self.given..).unwrap_or_default();
         let waits = incomplete(new);
-        if waits > 0 && self.waiting < WAITING {
+        if waits > 0 && self.waiting < MAX_INCOMPLETE_TOKENS {
             self.waiting += 1;
             let text = String::from_utf8_lossy(&new[..new.len() - waits]).into_owned();
             self.given += new.len() - waits;
@@ -52,7 +52,7 @@ impl<'t> TextStream<'t> {
             let given = self.tokenizer.decode_bytes(&rest).len();
             // Keep tokens with text: if the remaining ones have none, the next token would be
             // decoded as the start of a text.
-            if given > 0 || bytes.is_empty() || self.window.len() >= SILENT {
+            if given > 0 || bytes.is_empty() || self.window.len() >= MAX_SILENT_TOKENS {
                 (self.window, self.given) = (rest, given);
             } else {
                 self.window.extend(rest);

@@ -120,7 +120,7 @@ impl<T: Send> Model<T> {
     fn check(&self) -> PyResult<()> {
         let user = *self.user.lock().unwrap_or_else(PoisonError::into_inner);
         if user == Some(std::thread::current().id()) {
-            let sentence = "a callback that listens to a generation cannot use its model; end the \
+            let sentence = "a callback of a generation cannot use the same model; end the \
                             generation first";
             return Err(invalid_state(sentence));
         }

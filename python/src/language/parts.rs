@@ -70,13 +70,13 @@ impl RgbImage {
 
     /// Preprocesses the image for the encoder: tiles, and the text between them.
     fn parts(&self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
-        let none = || Failure::invalid("the program takes no images".into());
+        let none = || Failure::invalid("the program does not accept images".into());
         let info = runner.image_input().ok_or_else(none)?;
         let shape: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
         let (height, width) = match *shape {
             [1, 3, height, width] | [3, height, width] => (height, width),
             _ => {
-                let message = format!("the program takes {info}, expected an RGB image");
+                let message = format!("the program's image input is {info}; expected an RGB image");
                 return Err(Failure::invalid(message));
             }
         };

@@ -1,4 +1,4 @@
-"""Operators that make tensors, and those that turn one dtype or layout into another."""
+"""Operators that create tensors or convert dtype and layout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHAPE = (2, 3)
 
 
 def creation() -> Iterator[Case]:
-    """One input, which the outputs are added to or ordered after, so that nothing is computed at export."""
+    """Creation operators combined with an input, so that export cannot fold them to constants."""
     x = values(f32, *SHAPE)
     for dtype in ALL:
         name = NAMES[dtype]
@@ -42,8 +42,14 @@ def creation() -> Iterator[Case]:
     for dtype in (f32, f64, f16, i32, i64):
         name = NAMES[dtype]
         yield case(f"arange_{name}", lambda x, d=dtype: (x + 1, torch.arange(5, dtype=d)), (x,))
-        yield case(f"arange_start_{name}", lambda x, d=dtype: (x + 1, torch.arange(2, 9, 3, dtype=d)), (x,))
-        yield case(f"scalar_tensor_{name}", lambda x, d=dtype: (x + 1, torch.scalar_tensor(3, dtype=d)), (x,))
+        yield case(
+            f"arange_start_{name}", lambda x, d=dtype: (x + 1, torch.arange(2, 9, 3, dtype=d)), (x,)
+        )
+        yield case(
+            f"scalar_tensor_{name}",
+            lambda x, d=dtype: (x + 1, torch.scalar_tensor(3, dtype=d)),
+            (x,),
+        )
     for name, run in {
         "ones": lambda x: x + torch.ones(2, 3),
         "zeros_like": lambda x: torch.zeros_like(x),
@@ -63,8 +69,15 @@ def creation() -> Iterator[Case]:
         "fill_scalar": lambda x: torch.fill(x, 3.5),
     }.items():
         yield case(name, run, (x,))
-    yield case("fill_tensor", lambda x, v: A.fill.Tensor(x, v), (x, torch.tensor(2.0)), preserve=[A.fill.Tensor])
-    yield case("fill_scalar_preserved", lambda x: A.fill.Scalar(x, 2.0), (x,), preserve=[A.fill.Scalar])
+    yield case(
+        "fill_tensor",
+        lambda x, v: A.fill.Tensor(x, v),
+        (x, torch.tensor(2.0)),
+        preserve=[A.fill.Tensor],
+    )
+    yield case(
+        "fill_scalar_preserved", lambda x: A.fill.Scalar(x, 2.0), (x,), preserve=[A.fill.Scalar]
+    )
     n = Dim("n", min=1, max=8)
     for name, run in {
         "arange_dynamic": lambda x: torch.arange(x.shape[0]),
@@ -87,10 +100,19 @@ def creation() -> Iterator[Case]:
 
 
 def triangles() -> Iterator[Case]:
-    """Indices of what is on one side of a diagonal, as far as there is such a side."""
+    """Indices of the upper and lower triangle, including empty triangles."""
     x = values(f32, *SHAPE)
     for name, run in {"tril": torch.tril_indices, "triu": torch.triu_indices}.items():
-        sizes = ((4, 5, 0), (5, 3, -2), (3, 6, 2), (2, 3, 9), (3, 2, -9), (0, 4, 0), (4, 0, 1), (1, 1, 0))
+        sizes = (
+            (4, 5, 0),
+            (5, 3, -2),
+            (3, 6, 2),
+            (2, 3, 9),
+            (3, 2, -9),
+            (0, 4, 0),
+            (4, 0, 1),
+            (1, 1, 0),
+        )
         yield case(f"{name}_indices", lambda x, f=run: (x + 1, *(f(*size) for size in sizes)), (x,))
         yield case(f"{name}_indices_i32", lambda x, f=run: (x + 1, f(4, 3, 1, dtype=i32)), (x,))
 
@@ -100,12 +122,20 @@ def casting() -> Iterator[Case]:
         for target in ALL:
             if source != target:
                 yield case(
-                    f"{NAMES[source]}_to_{NAMES[target]}", lambda x, d=target: x.to(d), *castable(source, target)
+                    f"{NAMES[source]}_to_{NAMES[target]}",
+                    lambda x, d=target: x.to(d),
+                    *castable(source, target),
                 )
     for dtype in FLOATS:
-        yield case(f"specials_{NAMES[dtype]}_to_bool", lambda x: x.to(boolean), (specials(dtype, 15),))
+        yield case(
+            f"specials_{NAMES[dtype]}_to_bool", lambda x: x.to(boolean), (specials(dtype, 15),)
+        )
     for source, target in ((f64, f32), (f32, f16), (f32, bf16), (f16, f32), (bf16, f16)):
-        yield case(f"specials_{NAMES[source]}_to_{NAMES[target]}", lambda x, d=target: x.to(d), (specials(source, 15),))
+        yield case(
+            f"specials_{NAMES[source]}_to_{NAMES[target]}",
+            lambda x, d=target: x.to(d),
+            (specials(source, 15),),
+        )
     yield case(
         "rounding_f32_to_f16",
         lambda x: x.to(f16),
@@ -119,7 +149,7 @@ def casting() -> Iterator[Case]:
 
 
 def castable(source: torch.dtype, target: torch.dtype) -> list[tuple]:
-    """Ordinary values. Where a float does not fit the integer, PyTorch promises nothing."""
+    """Ordinary values: PyTorch defines no result for floats outside the integer's range."""
     x = values(source, *SHAPE)
     if source.is_floating_point and target == u8:
         x = x.abs()
@@ -143,7 +173,9 @@ def copying() -> Iterator[Case]:
         "channels_last_clone": lambda x: x.clone(),
         "channels_last_to_contiguous": lambda x: x.clone(memory_format=torch.contiguous_format),
         "channels_last_to_half": lambda x: x.to(f16),
-        "channels_last_to_half_contiguous": lambda x: x.to(f16, memory_format=torch.contiguous_format),
+        "channels_last_to_half_contiguous": lambda x: x.to(
+            f16, memory_format=torch.contiguous_format
+        ),
     }.items():
         yield case(name, run, (last(x),))
     yield from each(
@@ -154,10 +186,16 @@ def copying() -> Iterator[Case]:
         preserve=[A.copy.default],
     )
     yield case(
-        "copy_broadcast", torch.ops.aten.copy.default, (values(f32, *SHAPE), values(f32, 3)), preserve=[A.copy.default]
+        "copy_broadcast",
+        torch.ops.aten.copy.default,
+        (values(f32, *SHAPE), values(f32, 3)),
+        preserve=[A.copy.default],
     )
     yield case(
-        "copy_cast", torch.ops.aten.copy.default, (values(f32, *SHAPE), values(i32, *SHAPE)), preserve=[A.copy.default]
+        "copy_cast",
+        torch.ops.aten.copy.default,
+        (values(f32, *SHAPE), values(i32, *SHAPE)),
+        preserve=[A.copy.default],
     )
     yield case("clone_empty", lambda x: x.clone(), (torch.empty(0, 3),))
     yield case("clone_zero_dim", lambda x: x.clone(), (torch.tensor(3.0),))
@@ -168,7 +206,9 @@ def copying() -> Iterator[Case]:
         dynamic=({0: Dim("n", min=1, max=8)},),
     )
     yield case(
-        "view_as_real", lambda x, y: torch.view_as_real(torch.complex(x, y)) * 1, (values(f32, 3), values(f32, 3))
+        "view_as_real",
+        lambda x, y: torch.view_as_real(torch.complex(x, y)) * 1,
+        (values(f32, 3), values(f32, 3)),
     )
 
 

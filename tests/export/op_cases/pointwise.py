@@ -1,4 +1,4 @@
-"""Operators that work element by element: of one tensor, of two with broadcasting, comparisons, logic, activations."""
+"""Elementwise operators: unary, binary with broadcasting, comparisons, logic, activations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHAPE = (3, 5)
 
 
 def both_kinds(dtype: torch.dtype) -> list[tuple]:
-    """Ordinary values, then unusual ones."""
+    """Ordinary values, then special ones."""
     return [(values(dtype, *SHAPE),), (specials(dtype, *SHAPE),)]
 
 
@@ -81,7 +81,11 @@ def unary() -> Iterator[Case]:
     for run in (torch.ceil, torch.floor, torch.round, torch.trunc):
         yield from each(run.__name__, run, (f32, f64, f16, bf16, i32), both_kinds)
     yield case("round_decimals", lambda x: torch.round(x, decimals=1), (values(f32, *SHAPE),))
-    yield case("round_decimals_negative", lambda x: torch.round(x, decimals=-1), (values(f32, *SHAPE, scale=50.0),))
+    yield case(
+        "round_decimals_negative",
+        lambda x: torch.round(x, decimals=-1),
+        (values(f32, *SHAPE, scale=50.0),),
+    )
     yield from each("isnan", torch.isnan, (f32, f16, i32), both_kinds)
     yield from each("isinf", torch.isinf, (f32, f16, i32), both_kinds)
     yield from each("logical_not", torch.logical_not, ALL, both_kinds)
@@ -97,7 +101,7 @@ def unary() -> Iterator[Case]:
 
 
 def unary_shapes() -> Iterator[Case]:
-    """Shapes and layouts that every elementwise operator shares."""
+    """Shapes and layouts that all elementwise operators support."""
     n = Dim("n", min=0, max=9)
     for run in (torch.abs, torch.exp, torch.neg, torch.sqrt, torch.sigmoid):
         name = run.__name__
@@ -105,13 +109,18 @@ def unary_shapes() -> Iterator[Case]:
         yield case(f"{name}_empty", run, (torch.empty(2, 0, 3),))
         yield case(f"{name}_channels_last", run, (last(values(f32, 2, 3, 4, 5)),))
         yield case(
-            f"{name}_dynamic", run, (values(f32, 4, 3),), (values(f32, 1, 3),), (values(f32, 9, 3),), dynamic=({0: n},)
+            f"{name}_dynamic",
+            run,
+            (values(f32, 4, 3),),
+            (values(f32, 1, 3),),
+            (values(f32, 9, 3),),
+            dynamic=({0: n},),
         )
         yield case(f"{name}_long", run, (values(f32, 1027),))
 
 
 def without_infinity(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """PyTorch's vector code for `gelu` makes NaN of infinity, its scalar code and its `float64` infinity."""
+    """Excludes infinity: eager `gelu` returns NaN for it in some of its implementations."""
     x = specials(dtype, *shape)
     return torch.where(x == float("inf"), 30.0, x)
 
@@ -147,13 +156,22 @@ def activations() -> Iterator[Case]:
             name,
             run,
             (f32, f16, bf16),
-            lambda d: [(values(d, *shape),), (special(d, *shape),)] if name != "glu" else (values(d, *shape),),
+            lambda d: (
+                [(values(d, *shape),), (special(d, *shape),)]
+                if name != "glu"
+                else (values(d, *shape),)
+            ),
         )
     for run in (F.relu, F.gelu, F.hardswish):
         yield from each(run.__name__, run, (f64,), both_kinds)
     yield from each("relu", F.relu, INTEGERS, both_kinds)
     yield from each("hardtanh_int", lambda x: F.hardtanh(x, -3, 5), (i8, i32), both_kinds)
-    yield case("glu_preserved", lambda x: F.glu(x, 0), (values(f32, 4, 3),), preserve=[torch.ops.aten.glu.default])
+    yield case(
+        "glu_preserved",
+        lambda x: F.glu(x, 0),
+        (values(f32, 4, 3),),
+        preserve=[torch.ops.aten.glu.default],
+    )
     yield case("prelu", nn.PReLU(3), (values(f32, 2, 3, 2, 2),))
     keep = {
         "hardsigmoid": torch.ops.aten.hardsigmoid.default,
@@ -165,11 +183,14 @@ def activations() -> Iterator[Case]:
 
 
 def pair(dtype: torch.dtype) -> list[tuple]:
-    return [(values(dtype, *SHAPE), values(dtype, *SHAPE)), (values(dtype, *SHAPE), specials(dtype, *SHAPE))]
+    return [
+        (values(dtype, *SHAPE), values(dtype, *SHAPE)),
+        (values(dtype, *SHAPE), specials(dtype, *SHAPE)),
+    ]
 
 
 def safe_pair(dtype: torch.dtype) -> list[tuple]:
-    """No zero on the right where zero is an error."""
+    """Divisors without zeros in dtypes where division by zero is an error."""
     ordinary = (values(dtype, *SHAPE), nonzero_values(dtype, *SHAPE))
     if dtype.is_floating_point:
         return [
@@ -204,7 +225,9 @@ def arithmetic() -> Iterator[Case]:
         run = rounding(mode)
         yield from each(f"div_{mode}", run, FLOATS + INTEGERS, safe_pair)
         yield from each(f"div_{mode}_scalar", lambda x, r=run: r(x, 3), (f32, i32), both_kinds)
-        yield from each(f"div_{mode}_scalar_negative", lambda x, r=run: r(x, -2.5), (f32,), both_kinds)
+        yield from each(
+            f"div_{mode}_scalar_negative", lambda x, r=run: r(x, -2.5), (f32,), both_kinds
+        )
     yield from each("floor_divide", torch.floor_divide, (f32, f16, i32, i64, u8), safe_pair)
     yield from each("fmod", torch.fmod, (f32, f64, f16, i32, i64, u8), safe_pair)
     yield from each("fmod_scalar", lambda x: torch.fmod(x, 3), (f32, i32), both_kinds)
@@ -227,9 +250,17 @@ def powers() -> Iterator[Case]:
         "pow",
         torch.pow,
         (f32, f64, f16, bf16),
-        lambda d: [(positive(d, *SHAPE), values(d, *SHAPE)), (values(d, *SHAPE), specials(d, *SHAPE))],
+        lambda d: [
+            (positive(d, *SHAPE), values(d, *SHAPE)),
+            (values(d, *SHAPE), specials(d, *SHAPE)),
+        ],
     )
-    yield from each("pow", torch.pow, (i32, i64), lambda d: (values(d, *SHAPE), torch.randint(0, 4, SHAPE, dtype=d)))
+    yield from each(
+        "pow",
+        torch.pow,
+        (i32, i64),
+        lambda d: (values(d, *SHAPE), torch.randint(0, 4, SHAPE, dtype=d)),
+    )
     for exponent in (2, 3, 0.5, -1, 0, 2.5):
         yield case(
             f"pow_scalar_{str(exponent).replace('.', '_').replace('-', 'minus')}",
@@ -258,7 +289,10 @@ def broadcasting() -> Iterator[Case]:
         yield case(f"maximum_broadcast_{name}", torch.maximum, (values(i32, *a), values(i32, *b)))
     n = Dim("n", min=1, max=8)
     yield case(
-        "add_dynamic", torch.add, *[(values(f32, k, 3), values(f32, k, 1)) for k in (4, 1, 8)], dynamic=({0: n}, {0: n})
+        "add_dynamic",
+        torch.add,
+        *[(values(f32, k, 3), values(f32, k, 1)) for k in (4, 1, 8)],
+        dynamic=({0: n}, {0: n}),
     )
     a, b = values(f32, 1, 3, 4, 4), values(f32, 1, 3, 4, 4)
     yield case("add_channels_last", torch.add, (last(a), last(b)))
@@ -267,7 +301,7 @@ def broadcasting() -> Iterator[Case]:
 
 
 def mixed() -> Iterator[Case]:
-    """Two dtypes, and the one that PyTorch promotes them to."""
+    """Two dtypes and their promoted dtype."""
     pairs = [
         (i32, f32),
         (f16, f32),
@@ -297,7 +331,12 @@ def comparison() -> Iterator[Case]:
             (f32, f16, bf16, u8, i32, i64, boolean),
             lambda d: pair(d) + [(specials(d, *SHAPE), specials(d, *SHAPE))],
         )
-        yield from each(f"{run.__name__}_scalar", lambda x, r=run: r(x, 1), (f32, f16, i32, u8, boolean), both_kinds)
+        yield from each(
+            f"{run.__name__}_scalar",
+            lambda x, r=run: r(x, 1),
+            (f32, f16, i32, u8, boolean),
+            both_kinds,
+        )
         yield case(f"{run.__name__}_scalar_fraction", lambda x, r=run: r(x, 0.5), *both_kinds(i32))
         yield case(f"{run.__name__}_broadcast", run, (values(i32, 3, 1), values(i32, 4)))
         yield case(f"{run.__name__}_mixed", run, (values(i32, *SHAPE), values(f32, *SHAPE)))
@@ -310,18 +349,32 @@ def comparison() -> Iterator[Case]:
     for run in (torch.bitwise_left_shift, torch.bitwise_right_shift):
         name = run.__name__.removeprefix("bitwise_")
         yield from each(
-            name, run, (u8, i8, i32, i64), lambda d: (values(d, *SHAPE), torch.randint(0, 7, SHAPE, dtype=d))
+            name,
+            run,
+            (u8, i8, i32, i64),
+            lambda d: (values(d, *SHAPE), torch.randint(0, 7, SHAPE, dtype=d)),
         )
         yield from each(f"{name}_scalar", lambda x, r=run: r(x, 2), (u8, i32), both_kinds)
 
 
 def choice() -> Iterator[Case]:
     yield from each(
-        "where", torch.where, ALL, lambda d: (values(boolean, *SHAPE), values(d, *SHAPE), values(d, *SHAPE))
+        "where",
+        torch.where,
+        ALL,
+        lambda d: (values(boolean, *SHAPE), values(d, *SHAPE), values(d, *SHAPE)),
     )
-    yield case("where_broadcast", torch.where, (values(boolean, 3, 1), values(f32, 4), values(f32, 2, 1, 1)))
+    yield case(
+        "where_broadcast",
+        torch.where,
+        (values(boolean, 3, 1), values(f32, 4), values(f32, 2, 1, 1)),
+    )
     yield case("where_scalar", lambda x: torch.where(x > 0, x, 0.0), *both_kinds(f32))
-    yield case("where_mixed", torch.where, (values(boolean, *SHAPE), values(f32, *SHAPE), values(i32, *SHAPE)))
+    yield case(
+        "where_mixed",
+        torch.where,
+        (values(boolean, *SHAPE), values(f32, *SHAPE), values(i32, *SHAPE)),
+    )
     yield from each(
         "masked_fill",
         lambda x, m: x.masked_fill(m, 3),
@@ -333,33 +386,63 @@ def choice() -> Iterator[Case]:
         lambda x, m: x.masked_fill(m, -float("inf")),
         (values(f32, 2, *SHAPE), values(boolean, 5)),
     )
-    yield from each("clamp", lambda x: torch.clamp(x, -1, 2), (f32, f64, f16, bf16, i8, i32, i64), both_kinds)
+    yield from each(
+        "clamp", lambda x: torch.clamp(x, -1, 2), (f32, f64, f16, bf16, i8, i32, i64), both_kinds
+    )
     yield from each("clamp_min", lambda x: torch.clamp(x, min=1), (f32, u8, i32), both_kinds)
     yield from each("clamp_max", lambda x: torch.clamp(x, max=1), (f32, u8, i32), both_kinds)
     yield case("clamp_fraction_of_int", lambda x: torch.clamp(x, -1.5, 2.5), *both_kinds(i32))
     yield case("clamp_crossed", lambda x: torch.clamp(x, 2.0, -1.0), *both_kinds(f32))
     yield from each(
-        "clamp_tensor", torch.clamp, (f32, f16, i32), lambda d: (values(d, *SHAPE), values(d, 5), values(d, 3, 1))
+        "clamp_tensor",
+        torch.clamp,
+        (f32, f16, i32),
+        lambda d: (values(d, *SHAPE), values(d, 5), values(d, 3, 1)),
     )
-    yield case("clamp_tensor_max", lambda x, high: torch.clamp(x, max=high), (values(f32, *SHAPE), values(f32, 5)))
-    yield case("clamp_tensor_nan", torch.clamp, (specials(f32, 15), specials(f32, 15).flip(0), values(f32, 15)))
-    # As transformers bound what halves have: by a number that is a tensor of 32 bits.
-    number = lambda value: torch.tensor(value, dtype=f32)
-    yield case("clamp_tensor_numbers", torch.clamp, (values(f16, *SHAPE), number(-0.7), number(0.9)))
-    yield case("clamp_tensor_bf16", torch.clamp, (values(bf16, *SHAPE), values(bf16, 5), values(bf16, 3, 1)))
-    yield case("clamp_tensor_min", lambda x, low: torch.clamp(x, min=low), (values(f32, *SHAPE), values(f32, 5)))
+    yield case(
+        "clamp_tensor_max",
+        lambda x, high: torch.clamp(x, max=high),
+        (values(f32, *SHAPE), values(f32, 5)),
+    )
+    yield case(
+        "clamp_tensor_nan",
+        torch.clamp,
+        (specials(f32, 15), specials(f32, 15).flip(0), values(f32, 15)),
+    )
+    # Transformers clamp fp16 values by 0-dim fp32 tensors.
+    scalar = lambda value: torch.tensor(value, dtype=f32)
+    yield case(
+        "clamp_tensor_numbers", torch.clamp, (values(f16, *SHAPE), scalar(-0.7), scalar(0.9))
+    )
+    yield case(
+        "clamp_tensor_bf16",
+        torch.clamp,
+        (values(bf16, *SHAPE), values(bf16, 5), values(bf16, 3, 1)),
+    )
+    yield case(
+        "clamp_tensor_min",
+        lambda x, low: torch.clamp(x, min=low),
+        (values(f32, *SHAPE), values(f32, 5)),
+    )
 
 
-def numbers() -> Iterator[Case]:
-    """What prefers numbers to what is none, and signs."""
+def fmax_fmin_copysign() -> Iterator[Case]:
+    """`fmax` and `fmin`, which ignore NaN, and `copysign`."""
     for name, run in (("fmax", torch.fmax), ("fmin", torch.fmin), ("copysign", torch.copysign)):
-        yield from each(name, run, (f32, f64, f16, i64), lambda d: (specials(d, 3, 15), specials(d, 3, 15).flip(1)))
-        yield from each(f"{name}_broadcast", run, (f32,), lambda d: (values(d, 4, 1, 3), values(d, 2, 1)))
+        yield from each(
+            name,
+            run,
+            (f32, f64, f16, i64),
+            lambda d: (specials(d, 3, 15), specials(d, 3, 15).flip(1)),
+        )
+        yield from each(
+            f"{name}_broadcast", run, (f32,), lambda d: (values(d, 4, 1, 3), values(d, 2, 1))
+        )
         yield case(f"{name}_mixed", run, (values(f16, 2, 5), specials(f32, 2, 5)))
 
 
 FAMILIES = {
-    "number": numbers,
+    "number": fmax_fmin_copysign,
     "unary": unary,
     "activation": activations,
     "arithmetic": arithmetic,

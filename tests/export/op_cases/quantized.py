@@ -1,4 +1,4 @@
-"""Operators between floats and small integers with a scale and a zero point."""
+"""Quantize, dequantize and related operators with scale and zero point."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Iterator
 import torch
 
 with contextlib.redirect_stdout(io.StringIO()):
-    import executorch.kernels.quantized  # noqa: F401  (the out variants)
-    from executorch.exir.passes import _quant_patterns_and_replacements  # noqa: F401  (embedding_byte and its like)
-    from torchao.quantization.pt2e.quantizer import Quantizer  # noqa: F401  (the operators themselves)
+    # Imported to register operators: out variants, `embedding_byte`, quantize and dequantize.
+    import executorch.kernels.quantized  # noqa: F401
+    from executorch.exir.passes import _quant_patterns_and_replacements  # noqa: F401
+    from torchao.quantization.pt2e.quantizer import Quantizer  # noqa: F401
 
 from .table import Case, case, each, f16, f32, f64, i8, i16, i32, i64, specials, u8, values
 
@@ -21,9 +22,13 @@ SHAPE = (3, 5)
 
 
 def ties() -> torch.Tensor:
-    """Values that fall halfway between two quanta of 0.5, and beyond both ends."""
+    """Values halfway between two quantization steps of 0.5, and beyond both ends of the range."""
     return torch.tensor(
-        [[0.25, 0.75, 1.25, -0.25, -0.75], [-1.25, 63.9, 64.0, -64.2, 500.0], [-500.0, 0.0, -0.0, 0.1, 31.25]]
+        [
+            [0.25, 0.75, 1.25, -0.25, -0.75],
+            [-1.25, 63.9, 64.0, -64.2, 500.0],
+            [-500.0, 0.0, -0.0, 0.1, 31.25],
+        ]
     )
 
 
@@ -40,15 +45,28 @@ def per_tensor() -> Iterator[Case]:
             "dequantize_per_tensor",
             lambda x, z=zero, l=low, h=high, d=dtype: Q.dequantize_per_tensor(x, 0.05, z, l, h, d),
             (dtype,),
-            lambda d: [(values(d, *SHAPE),), (specials(d, *SHAPE),)] if d != i32 else (values(d, *SHAPE),),
+            lambda d: (
+                [(values(d, *SHAPE),), (specials(d, *SHAPE),)] if d != i32 else (values(d, *SHAPE),)
+            ),
         )
-    beyond = torch.tensor([[3e8, -3e8, 1e30, -1e30, float("inf")], [float("-inf"), float("nan"), 1.07e8, -1.07e8, 107374182.35]])
+    beyond = torch.tensor(
+        [
+            [3e8, -3e8, 1e30, -1e30, float("inf")],
+            [float("-inf"), float("nan"), 1.07e8, -1.07e8, 107374182.35],
+        ]
+    )
     for name, zero in (("", 0), ("_zero", 7)):
-        run = lambda x, z=zero: Q.quantize_per_tensor(x, 0.05, z, -(2**31), 2**31 - 1, i32)  # noqa: E731
+        run = lambda x, z=zero: Q.quantize_per_tensor(x, 0.05, z, -(2**31), 2**31 - 1, i32)
         yield case(f"quantize_per_tensor_beyond{name}", run, (beyond,))
-    yield case("quantize_per_tensor_ties", lambda x: Q.quantize_per_tensor(x, 0.5, 0, -128, 127, i8), (ties(),))
     yield case(
-        "quantize_per_tensor_narrow", lambda x: Q.quantize_per_tensor(x, 0.1, -1, -7, 7, i8), (values(f32, *SHAPE),)
+        "quantize_per_tensor_ties",
+        lambda x: Q.quantize_per_tensor(x, 0.5, 0, -128, 127, i8),
+        (ties(),),
+    )
+    yield case(
+        "quantize_per_tensor_narrow",
+        lambda x: Q.quantize_per_tensor(x, 0.1, -1, -7, 7, i8),
+        (values(f32, *SHAPE),),
     )
     yield case(
         "quantize_per_tensor_scale_input",
@@ -67,7 +85,9 @@ def per_tensor() -> Iterator[Case]:
     )
     yield case(
         "quantize_dequantize",
-        lambda x: Q.dequantize_per_tensor(Q.quantize_per_tensor(x, 0.05, 3, -128, 127, i8), 0.05, 3, -128, 127, i8),
+        lambda x: Q.dequantize_per_tensor(
+            Q.quantize_per_tensor(x, 0.05, 3, -128, 127, i8), 0.05, 3, -128, 127, i8
+        ),
         (values(f32, *SHAPE),),
     )
     yield case(
@@ -79,7 +99,10 @@ def per_tensor() -> Iterator[Case]:
         rtol=1e-6,
     )
     yield case(
-        "choose_qparams_u8", lambda x: Q.choose_qparams.tensor(x, 0, 255, 1e-5, u8), (values(f32, *SHAPE),), rtol=1e-6
+        "choose_qparams_u8",
+        lambda x: Q.choose_qparams.tensor(x, 0, 255, 1e-5, u8),
+        (values(f32, *SHAPE),),
+        rtol=1e-6,
     )
 
 
@@ -93,12 +116,16 @@ def per_channel() -> Iterator[Case]:
             tag = "i8" if dtype == i8 else "u8"
             yield case(
                 f"quantize_per_channel_{name}_{tag}",
-                lambda x, s, z, a=axis, l=low, h=high, d=dtype: Q.quantize_per_channel(x, s, z, a, l, h, d),
+                lambda x, s, z, a=axis, l=low, h=high, d=dtype: Q.quantize_per_channel(
+                    x, s, z, a, l, h, d
+                ),
                 (values(f32, *SHAPE), scales, shifted),
             )
             yield case(
                 f"dequantize_per_channel_{name}_{tag}",
-                lambda x, s, z, a=axis, l=low, h=high, d=dtype: Q.dequantize_per_channel(x, s, z, a, l, h, d),
+                lambda x, s, z, a=axis, l=low, h=high, d=dtype: Q.dequantize_per_channel(
+                    x, s, z, a, l, h, d
+                ),
                 (values(dtype, *SHAPE), scales, shifted),
             )
     yield case(
@@ -117,9 +144,17 @@ def per_token() -> Iterator[Case]:
     x = values(f32, 2, 3, 4)
     scales, zeros = torch.rand(2, 3, 1, dtype=f64) * 0.1 + 0.02, torch.randint(-5, 6, (2, 3, 1))
     yield case(
-        "choose_qparams_per_token", lambda x: Q.choose_qparams_per_token_asymmetric(x, i8), (x,), (x.abs(),), rtol=1e-6
+        "choose_qparams_per_token",
+        lambda x: Q.choose_qparams_per_token_asymmetric(x, i8),
+        (x,),
+        (x.abs(),),
+        rtol=1e-6,
     )
-    yield case("quantize_per_token", lambda x, s, z: Q.quantize_per_token(x, s, z, -128, 127, i8), (x, scales, zeros))
+    yield case(
+        "quantize_per_token",
+        lambda x, s, z: Q.quantize_per_token(x, s, z, -128, 127, i8),
+        (x, scales, zeros),
+    )
     yield case(
         "quantize_per_token_f32_scale",
         lambda x, s, z: Q.quantize_per_token(x, s, z, -128, 127, i8),
@@ -190,7 +225,9 @@ def weights() -> Iterator[Case]:
         (values(f32, 3, 4), values(i8, 5, 4), torch.rand(5)),
     )
     yield case(
-        "mixed_mm", lambda x, w, s: Q.mixed_mm(x, w, s, None), (values(f32, 3, 4), values(i8, 4, 5), torch.rand(4))
+        "mixed_mm",
+        lambda x, w, s: Q.mixed_mm(x, w, s, None),
+        (values(f32, 3, 4), values(i8, 4, 5), torch.rand(4)),
     )
     yield case(
         "add",

@@ -1,4 +1,4 @@
-"""Operators that fold dimensions away, or scan along one."""
+"""Reductions over dims, and scans along one dim."""
 
 from __future__ import annotations
 
@@ -32,9 +32,14 @@ DIMS = {"last": -1, "first": 0, "two": (0, 2), "all": (0, 1, 2)}
 
 
 def distinct(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """No two equal, so that the position of the largest is not a matter of taste."""
+    """Distinct values, so that argmax and argmin are unique."""
     count = int(torch.tensor(shape).prod())
-    return (torch.randperm(count) - count // 3).clamp(0 if dtype == u8 else -128).to(dtype).reshape(shape)
+    return (
+        (torch.randperm(count) - count // 3)
+        .clamp(0 if dtype == u8 else -128)
+        .to(dtype)
+        .reshape(shape)
+    )
 
 
 def sums() -> Iterator[Case]:
@@ -43,20 +48,31 @@ def sums() -> Iterator[Case]:
         dtypes = ALL if run is torch.sum else FLOATS
         yield from each(name, run, dtypes, lambda d: (values(d, *SHAPE, scale=1.0),))
         for which, dim in DIMS.items():
-            yield case(f"{name}_{which}", lambda x, r=run, d=dim: r(x, dim=d), (values(f32, *SHAPE),))
             yield case(
-                f"{name}_{which}_kept", lambda x, r=run, d=dim: r(x, dim=d, keepdim=True), (values(f32, *SHAPE),)
+                f"{name}_{which}", lambda x, r=run, d=dim: r(x, dim=d), (values(f32, *SHAPE),)
+            )
+            yield case(
+                f"{name}_{which}_kept",
+                lambda x, r=run, d=dim: r(x, dim=d, keepdim=True),
+                (values(f32, *SHAPE),),
             )
         yield from each(
-            f"{name}_dim", lambda x, r=run: r(x, dim=1), (f16, bf16, f64), lambda d: (values(d, *SHAPE, scale=1.0),)
+            f"{name}_dim",
+            lambda x, r=run: r(x, dim=1),
+            (f16, bf16, f64),
+            lambda d: (values(d, *SHAPE, scale=1.0),),
         )
         yield case(f"{name}_specials", lambda x, r=run: r(x, dim=1), (specials(f32, 5, 3),))
-        yield case(f"{name}_to_double", lambda x, r=run: r(x, dim=1, dtype=f64), (values(f32, *SHAPE),))
+        yield case(
+            f"{name}_to_double", lambda x, r=run: r(x, dim=1, dtype=f64), (values(f32, *SHAPE),)
+        )
         yield case(f"{name}_zero_dim", run, (torch.tensor(2.5),))
         yield case(f"{name}_empty_dim", lambda x, r=run: r(x, dim=1), (torch.empty(3, 0, 2),))
         yield case(f"{name}_no_dims", lambda x, r=run: r(x, dim=[]), (values(f32, *SHAPE),))
         yield case(
-            f"{name}_channels_last", lambda x, r=run: r(x, dim=(2, 3), keepdim=True), (last(values(f32, 2, 3, 4, 4)),)
+            f"{name}_channels_last",
+            lambda x, r=run: r(x, dim=(2, 3), keepdim=True),
+            (last(values(f32, 2, 3, 4, 4)),),
         )
         yield case(f"{name}_long", lambda x, r=run: r(x, dim=-1), (torch.rand(2, 2000),))
         yield case(
@@ -65,9 +81,18 @@ def sums() -> Iterator[Case]:
             *[(values(f32, n, 3),) for n in (4, 1, 8)],
             dynamic=({0: Dim("n", min=1, max=8)},),
         )
-    yield from each("sum_dim", lambda x: torch.sum(x, dim=1), (boolean, u8, i32), lambda d: (values(d, *SHAPE),))
-    yield from each("prod", torch.prod, (f32, f16, i32, boolean), lambda d: (values(d, 2, 3, scale=1.0),))
-    yield from each("prod_dim", lambda x: torch.prod(x, 1), (f32, f64, i64), lambda d: (values(d, *SHAPE, scale=1.0),))
+    yield from each(
+        "sum_dim", lambda x: torch.sum(x, dim=1), (boolean, u8, i32), lambda d: (values(d, *SHAPE),)
+    )
+    yield from each(
+        "prod", torch.prod, (f32, f16, i32, boolean), lambda d: (values(d, 2, 3, scale=1.0),)
+    )
+    yield from each(
+        "prod_dim",
+        lambda x: torch.prod(x, 1),
+        (f32, f64, i64),
+        lambda d: (values(d, *SHAPE, scale=1.0),),
+    )
     yield case("prod_kept", lambda x: torch.prod(x, -1, keepdim=True), (values(f32, *SHAPE),))
     yield from each(
         "cumsum",
@@ -91,7 +116,9 @@ def sums() -> Iterator[Case]:
         "logsumexp": lambda x: torch.logsumexp(x, 1),
     }.items():
         yield from each(name, run, (f32, f16), lambda d: (values(d, *SHAPE),))
-    yield case("var_far_from_zero", lambda x: torch.var(x, 1), (torch.randn(2, 64) + 1000.0,), rtol=1e-3)
+    yield case(
+        "var_far_from_zero", lambda x: torch.var(x, 1), (torch.randn(2, 64) + 1000.0,), rtol=1e-3
+    )
     yield case("var_f64", lambda x: torch.var(x, 1), (values(f64, *SHAPE),))
 
 
@@ -100,7 +127,9 @@ def extremes() -> Iterator[Case]:
         name = run.__name__
         yield from each(name, run, ALL, lambda d: (values(d, *SHAPE),))
         for which, dim in DIMS.items():
-            yield case(f"{name}_{which}", lambda x, r=run, d=dim: r(x, dim=d), (values(f32, *SHAPE),))
+            yield case(
+                f"{name}_{which}", lambda x, r=run, d=dim: r(x, dim=d), (values(f32, *SHAPE),)
+            )
         yield from each(
             f"{name}_kept",
             lambda x, r=run: r(x, 1, keepdim=True),
@@ -110,21 +139,34 @@ def extremes() -> Iterator[Case]:
         yield case(f"{name}_zero_dim", lambda x, r=run: r(x, 0), (torch.tensor(2.5),))
     for run in (torch.max, torch.min):
         name = run.__name__
-        yield from each(name, run, (f32, f64, f16, bf16, u8, i32, i64, boolean), lambda d: (values(d, *SHAPE),))
+        yield from each(
+            name, run, (f32, f64, f16, bf16, u8, i32, i64, boolean), lambda d: (values(d, *SHAPE),)
+        )
         yield from each(
             f"{name}_dim",
             lambda x, r=run: tuple(r(x, 1)),
             (f32, f16, bf16, i32, i64, u8),
             lambda d: (distinct(d, *SHAPE),),
         )
-        yield case(f"{name}_dim_kept", lambda x, r=run: tuple(r(x, -1, keepdim=True)), (distinct(f32, *SHAPE),))
+        yield case(
+            f"{name}_dim_kept",
+            lambda x, r=run: tuple(r(x, -1, keepdim=True)),
+            (distinct(f32, *SHAPE),),
+        )
         yield case(f"{name}_dim_nan", lambda x, r=run: r(x, 1)[0], (specials(f32, 3, 5),))
         yield case(f"{name}_nan", run, (specials(f32, 3, 5),))
     for run in (torch.argmax, torch.argmin):
         name = run.__name__
         yield from each(name, run, (f32, f16, i32, i64, u8), lambda d: (distinct(d, *SHAPE),))
-        yield from each(f"{name}_dim", lambda x, r=run: r(x, 1), (f32, bf16, i32), lambda d: (distinct(d, *SHAPE),))
-        yield case(f"{name}_dim_kept", lambda x, r=run: r(x, -1, keepdim=True), (distinct(f32, *SHAPE),))
+        yield from each(
+            f"{name}_dim",
+            lambda x, r=run: r(x, 1),
+            (f32, bf16, i32),
+            lambda d: (distinct(d, *SHAPE),),
+        )
+        yield case(
+            f"{name}_dim_kept", lambda x, r=run: r(x, -1, keepdim=True), (distinct(f32, *SHAPE),)
+        )
         yield case(f"{name}_first_of_equals", lambda x, r=run: r(x, 1), (torch.ones(2, 5),))
         yield case(f"{name}_nan", lambda x, r=run: r(x, 0), (specials(f32, 5, 3),))
         yield case(f"{name}_zero_dim", run, (torch.tensor(2.5),))
@@ -134,10 +176,20 @@ def extremes() -> Iterator[Case]:
             name,
             run,
             (boolean, f32, i32, u8),
-            lambda d: [(values(d, *SHAPE),), (torch.zeros(SHAPE, dtype=d),), (torch.ones(SHAPE, dtype=d),)],
+            lambda d: [
+                (values(d, *SHAPE),),
+                (torch.zeros(SHAPE, dtype=d),),
+                (torch.ones(SHAPE, dtype=d),),
+            ],
         )
-        yield from each(f"{name}_dim", lambda x, r=run: r(x, 1), (boolean, f32), lambda d: (values(d, *SHAPE),))
-        yield case(f"{name}_dims_kept", lambda x, r=run: r(x, (0, 2), keepdim=True), (values(boolean, *SHAPE),))
+        yield from each(
+            f"{name}_dim", lambda x, r=run: r(x, 1), (boolean, f32), lambda d: (values(d, *SHAPE),)
+        )
+        yield case(
+            f"{name}_dims_kept",
+            lambda x, r=run: r(x, (0, 2), keepdim=True),
+            (values(boolean, *SHAPE),),
+        )
         yield case(f"{name}_nan", run, (specials(f32, 3, 5),))
         yield case(f"{name}_empty", lambda x, r=run: r(x, 1), (torch.empty(2, 0, dtype=boolean),))
     yield case("median", torch.median, (distinct(f32, *SHAPE),))
@@ -148,16 +200,30 @@ def softmaxes() -> Iterator[Case]:
     for run in (F.softmax, F.log_softmax):
         name = run.__name__
         for dim in (0, 1, -1):
-            yield case(f"{name}_{'last' if dim < 0 else dim}", lambda x, r=run, d=dim: r(x, d), (values(f32, *SHAPE),))
-        yield from each(name, lambda x, r=run: r(x, 1), (f64, f16, bf16), lambda d: (values(d, *SHAPE),))
-        yield case(
-            f"{name}_large", lambda x, r=run: r(x, -1), (torch.tensor([[1000.0, 999.0, -1000.0], [-3e38, 3e38, 0.0]]),)
+            yield case(
+                f"{name}_{'last' if dim < 0 else dim}",
+                lambda x, r=run, d=dim: r(x, d),
+                (values(f32, *SHAPE),),
+            )
+        yield from each(
+            name, lambda x, r=run: r(x, 1), (f64, f16, bf16), lambda d: (values(d, *SHAPE),)
         )
-        yield case(f"{name}_minus_infinity", lambda x, r=run: r(x, -1), (torch.tensor([[0.0, -float("inf"), 1.0]]),))
+        yield case(
+            f"{name}_large",
+            lambda x, r=run: r(x, -1),
+            (torch.tensor([[1000.0, 999.0, -1000.0], [-3e38, 3e38, 0.0]]),),
+        )
+        yield case(
+            f"{name}_minus_infinity",
+            lambda x, r=run: r(x, -1),
+            (torch.tensor([[0.0, -float("inf"), 1.0]]),),
+        )
         yield case(f"{name}_specials", lambda x, r=run: r(x, -1), (specials(f32, 3, 5),))
         yield case(f"{name}_zero_dim", lambda x, r=run: r(x, 0), (torch.tensor(1.0),))
         yield case(f"{name}_empty", lambda x, r=run: r(x, 1), (torch.empty(0, 3),))
-        yield case(f"{name}_channels_last", lambda x, r=run: r(x, 1), (last(values(f32, 1, 3, 2, 4)),))
+        yield case(
+            f"{name}_channels_last", lambda x, r=run: r(x, 1), (last(values(f32, 1, 3, 2, 4)),)
+        )
         yield case(f"{name}_long", lambda x, r=run: r(x, -1), (values(f32, 1, 700),))
         yield case(
             f"{name}_dynamic",
@@ -168,22 +234,26 @@ def softmaxes() -> Iterator[Case]:
 
 
 def long_reductions() -> Iterator[Case]:
-    """Of so many elements that several workgroups of a GPU share each: those of a small input, repeated."""
+    """Reductions over more elements than one GPU workgroup handles: a small input, repeated."""
     yield case("long_mean", lambda x: x.repeat(120).mean(), (values(f32, 100),))
     yield case("long_sum_rows", lambda x: x.repeat(1, 90).sum(1), (values(f32, 2, 100),))
     yield case("long_largest_columns", lambda x: x.repeat(88, 1).amax(0), (values(f32, 96, 3),))
     yield case("long_prime", lambda x: x.repeat(8209).sum(0), (values(f32, 1),))
     yield case("long_any", lambda x: (x.repeat(96) > 2.0).any(), (values(f32, 96),))
     yield case("long_all", lambda x: (x.repeat(96) < 9.0).all(), (values(f32, 96),))
-    yield case("long_product", lambda x: x.repeat(128).prod(), (values(f32, 96).clamp(0.999, 1.001),))
-    yield case("long_smallest", lambda x: x.repeat(1, 90).amin(1), (specials(f32, 200).view(2, 100),))
+    yield case(
+        "long_product", lambda x: x.repeat(128).prod(), (values(f32, 96).clamp(0.999, 1.001),)
+    )
+    yield case(
+        "long_smallest", lambda x: x.repeat(1, 90).amin(1), (specials(f32, 200).view(2, 100),)
+    )
     yield case("long_variance_columns", lambda x: x.repeat(88, 1).var(0), (values(f32, 96, 3),))
     yield case("long_variance", lambda x: x.repeat(1, 128).var(1), (values(f32, 3, 64),))
     yield case("long_halves", lambda x: x.repeat(1, 128).mean(1), (values(f16, 2, 64),))
 
 
 def spread() -> Iterator[Case]:
-    """Variances with their means, which one operator gives."""
+    """`var_mean`."""
     x = values(f32, 3, 4, 5)
     of = lambda **options: lambda x: torch.var_mean(x, **options)
     yield case("spread_last", of(dim=-1), (x,))
@@ -194,7 +264,9 @@ def spread() -> Iterator[Case]:
     yield case("spread_halves", of(dim=(1, 2)), (values(f16, 3, 4, 5),))
     yield case("spread_std", lambda x: torch.std_mean(x, dim=1), (x,))
     cases = [(values(f32, 3, length, 5),) for length in (8, 2, 5)]
-    yield case("spread_varying", of(dim=1, correction=2), *cases, dynamic=({1: Dim("length", max=8)},))
+    yield case(
+        "spread_varying", of(dim=1, correction=2), *cases, dynamic=({1: Dim("length", max=8)},)
+    )
 
 
 FAMILIES = {

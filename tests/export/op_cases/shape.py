@@ -1,4 +1,4 @@
-"""Operators that move elements and compute nothing: views, copies, joins, cuts, padding."""
+"""Data movement without arithmetic: views, copies, concatenation, slicing, padding."""
 
 from __future__ import annotations
 
@@ -62,10 +62,22 @@ def views() -> Iterator[Case]:
     yield case("t", lambda x: x.t() + 0, (values(f32, 2, 3),))
     yield case("view_alone", lambda x: x.view(4, 6), (x,))
     yield case("permute_alone", lambda x: x.permute(2, 1, 0), (x,))
-    yield from each("permute", lambda x: x.permute(2, 0, 1).contiguous(), ALL, lambda d: (values(d, *SHAPE),))
-    yield from each("slice", lambda x: x[:, 1:].clone(), (f16, u8, i64, boolean), lambda d: (values(d, *SHAPE),))
-    yield case("permute_deep", lambda x: x.permute(4, 1, 3, 0, 2).contiguous(), (values(f32, 2, 1, 3, 2, 2),))
-    yield case("permute_channels_last", lambda x: x.permute(0, 2, 3, 1) * 1, (last(values(f32, 1, 3, 2, 4)),))
+    yield from each(
+        "permute", lambda x: x.permute(2, 0, 1).contiguous(), ALL, lambda d: (values(d, *SHAPE),)
+    )
+    yield from each(
+        "slice", lambda x: x[:, 1:].clone(), (f16, u8, i64, boolean), lambda d: (values(d, *SHAPE),)
+    )
+    yield case(
+        "permute_deep",
+        lambda x: x.permute(4, 1, 3, 0, 2).contiguous(),
+        (values(f32, 2, 1, 3, 2, 2),),
+    )
+    yield case(
+        "permute_channels_last",
+        lambda x: x.permute(0, 2, 3, 1) * 1,
+        (last(values(f32, 1, 3, 2, 4)),),
+    )
     yield case("view_empty", lambda x: x.view(3, 0) + 1, (torch.empty(0, 3),))
     yield case("view_to_zero_dim", lambda x: x.view(()) * 2, (torch.tensor([3.0]),))
     yield case(
@@ -91,7 +103,7 @@ def views() -> Iterator[Case]:
 
 
 def copies() -> Iterator[Case]:
-    """The copying forms by their own names, which the usual way of exporting replaces by others."""
+    """Copying variants by their own names, which the exporter replaces by default."""
     x = values(f32, *SHAPE)
     for name, run, inputs in (
         ("t_copy", A.t_copy.default, (values(f32, 2, 3),)),
@@ -117,7 +129,11 @@ def copies() -> Iterator[Case]:
             name,
             run,
             inputs,
-            preserve=[getattr(operator, overload) for overload in operator.overloads() if "out" not in overload],
+            preserve=[
+                getattr(operator, overload)
+                for overload in operator.overloads()
+                if "out" not in overload
+            ],
         )
 
 
@@ -125,16 +141,30 @@ def joins() -> Iterator[Case]:
     x = values(f32, *SHAPE)
     for dim in (0, 1, -1):
         name = "last" if dim < 0 else dim
-        yield case(f"cat_{name}", lambda x, y, d=dim: torch.cat([x, y], d), (x, values(f32, *SHAPE)))
-        yield case(f"stack_{name}", lambda x, y, d=dim: torch.stack([x, y], d), (x, values(f32, *SHAPE)))
-    yield case("cat_sizes", lambda *t: torch.cat(t, 1), (values(f32, 2, 1), values(f32, 2, 4), values(f32, 2, 2)))
-    yield case("cat_empty", lambda *t: torch.cat(t, 0), (values(f32, 2, 3), torch.empty(0, 3), values(f32, 1, 3)))
+        yield case(
+            f"cat_{name}", lambda x, y, d=dim: torch.cat([x, y], d), (x, values(f32, *SHAPE))
+        )
+        yield case(
+            f"stack_{name}", lambda x, y, d=dim: torch.stack([x, y], d), (x, values(f32, *SHAPE))
+        )
+    yield case(
+        "cat_sizes",
+        lambda *t: torch.cat(t, 1),
+        (values(f32, 2, 1), values(f32, 2, 4), values(f32, 2, 2)),
+    )
+    yield case(
+        "cat_empty",
+        lambda *t: torch.cat(t, 0),
+        (values(f32, 2, 3), torch.empty(0, 3), values(f32, 1, 3)),
+    )
     yield case("cat_legacy_empty", lambda *t: torch.cat(t, 0), (torch.empty(0), values(f32, 2, 3)))
     yield case("cat_mixed", lambda *t: torch.cat(t, 0), (values(f32, 2), values(i32, 3)))
     yield case("cat_same_twice", lambda x: torch.cat([x, x], 1), (x,))
     yield case("cat_one", lambda x: torch.cat([x], 1), (x,))
     yield case("cat_many", lambda *t: torch.cat(t, 0), tuple(values(f32, 1, 2) for _ in range(9)))
-    yield from each("cat", lambda x, y: torch.cat([x, y], 1), ALL, lambda d: (values(d, 2, 2), values(d, 2, 3)))
+    yield from each(
+        "cat", lambda x, y: torch.cat([x, y], 1), ALL, lambda d: (values(d, 2, 2), values(d, 2, 3))
+    )
     yield case(
         "cat_channels_last",
         lambda x, y: torch.cat([x, y], 1),
@@ -156,7 +186,9 @@ def joins() -> Iterator[Case]:
     }.items():
         yield case(name, lambda x, r=run: [part + 0 for part in r(x)], (x,))
         yield case(f"{name}_alone", lambda x, r=run: list(r(x)), (x,))
-    yield case("stack_zero_dims", lambda x, y: torch.stack([x, y]), (torch.tensor(1.0), torch.tensor(2.0)))
+    yield case(
+        "stack_zero_dims", lambda x, y: torch.stack([x, y]), (torch.tensor(1.0), torch.tensor(2.0))
+    )
 
 
 def repeats() -> Iterator[Case]:
@@ -209,7 +241,11 @@ def repeats() -> Iterator[Case]:
         preserve=[A.pixel_unshuffle.default],
     )
     yield case("channel_shuffle", lambda x: F.channel_shuffle(x, 2), (values(f32, 1, 4, 2, 2),))
-    yield case("meshgrid", lambda x, y: torch.meshgrid(x, y, indexing="ij"), (values(f32, 2), values(f32, 3)))
+    yield case(
+        "meshgrid",
+        lambda x, y: torch.meshgrid(x, y, indexing="ij"),
+        (values(f32, 2), values(f32, 3)),
+    )
 
 
 def padding() -> Iterator[Case]:
@@ -217,11 +253,20 @@ def padding() -> Iterator[Case]:
     yield case("constant_pad", lambda x: F.pad(x, (1, 2, 0, 3)), (x,))
     yield case("constant_pad_value", lambda x: F.pad(x, (1, 1), value=-7.5), (x,))
     yield case("constant_pad_negative", lambda x: F.pad(x, (-1, 2, 1, -2)), (x,))
-    yield case("constant_pad_all_dims", lambda x: F.pad(x, (0, 1, 1, 0, 2, 0, 0, 1), value=1.0), (x,))
-    yield from each(
-        "constant_pad", lambda x: F.pad(x, (1, 0, 2, 1), value=1), (f16, u8, i64, boolean), lambda d: (values(d, 2, 3),)
+    yield case(
+        "constant_pad_all_dims", lambda x: F.pad(x, (0, 1, 1, 0, 2, 0, 0, 1), value=1.0), (x,)
     )
-    yield case("constant_pad_channels_last", lambda x: F.pad(x, (1, 1, 1, 1)), (last(values(f32, 1, 3, 2, 3)),))
+    yield from each(
+        "constant_pad",
+        lambda x: F.pad(x, (1, 0, 2, 1), value=1),
+        (f16, u8, i64, boolean),
+        lambda d: (values(d, 2, 3),),
+    )
+    yield case(
+        "constant_pad_channels_last",
+        lambda x: F.pad(x, (1, 1, 1, 1)),
+        (last(values(f32, 1, 3, 2, 3)),),
+    )
     for mode in ("reflect", "replicate"):
         family = "reflection" if mode == "reflect" else "replication"
         for rank, pads in ((1, (2, 1)), (2, (2, 1, 1, 3)), (3, (1, 1, 0, 1, 1, 0))):
@@ -229,7 +274,12 @@ def padding() -> Iterator[Case]:
             shape = (1, 2, 4, 4, 5)[:2] + (4, 4, 5)[3 - rank :]
             run = lambda x, m=mode, p=pads: F.pad(x, p, mode=m)
             yield case(f"{family}_pad{rank}d", run, (values(f32, *shape),), preserve=[operator])
-            yield case(f"{family}_pad{rank}d_no_batch", run, (values(f32, *shape[1:]),), preserve=[operator])
+            yield case(
+                f"{family}_pad{rank}d_no_batch",
+                run,
+                (values(f32, *shape[1:]),),
+                preserve=[operator],
+            )
             yield case(f"{family}_pad{rank}d_decomposed", run, (values(f32, *shape),))
     yield case(
         "reflection_pad2d_f16",

@@ -1,4 +1,4 @@
-"""Convolutions, pooling, normalisation, resampling."""
+"""Convolution, pooling, normalization, resampling."""
 
 from __future__ import annotations
 
@@ -31,8 +31,16 @@ def convolutions() -> Iterator[Case]:
                 kind(4, 6, 3, **({"padding": 1} | chosen if rank == 3 else chosen)),
                 (values(f32, 2, 4, *size),),
             )
-        yield case(f"conv{rank}d_depthwise", kind(4, 4, 3, padding=1, groups=4), (values(f32, 1, 4, *size),))
-        yield case(f"conv{rank}d_depthwise_multiplied", kind(4, 8, 3, groups=4, padding=1), (values(f32, 1, 4, *size),))
+        yield case(
+            f"conv{rank}d_depthwise",
+            kind(4, 4, 3, padding=1, groups=4),
+            (values(f32, 1, 4, *size),),
+        )
+        yield case(
+            f"conv{rank}d_depthwise_multiplied",
+            kind(4, 8, 3, groups=4, padding=1),
+            (values(f32, 1, 4, *size),),
+        )
         yield case(f"conv{rank}d_pointwise", kind(4, 5, 1), (values(f32, 1, 4, *size),))
         yield case(f"conv{rank}d_same", kind(4, 3, 3, padding="same"), (values(f32, 1, 4, *size),))
     yield case(
@@ -43,8 +51,16 @@ def convolutions() -> Iterator[Case]:
     yield case("conv2d_large_kernel", nn.Conv2d(1, 2, 7, padding=3), (values(f32, 1, 1, 6, 6),))
     yield case("conv2d_no_batch", nn.Conv2d(2, 3, 3), (values(f32, 2, 5, 5),))
     yield case("conv1d_no_batch", nn.Conv1d(2, 3, 3), (values(f32, 2, 8),))
-    yield case("conv2d_many_channels", nn.Conv2d(19, 17, 3, padding=1), (values(f32, 1, 19, 5, 5, scale=1.0),))
-    yield case("conv2d_reflected", nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), (values(f32, 1, 2, 5, 5),))
+    yield case(
+        "conv2d_many_channels",
+        nn.Conv2d(19, 17, 3, padding=1),
+        (values(f32, 1, 19, 5, 5, scale=1.0),),
+    )
+    yield case(
+        "conv2d_reflected",
+        nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"),
+        (values(f32, 1, 2, 5, 5),),
+    )
     yield case(
         "conv2d_channels_last",
         nn.Conv2d(3, 4, 3, padding=1).to(memory_format=torch.channels_last),
@@ -57,7 +73,11 @@ def convolutions() -> Iterator[Case]:
     )
     yield case("conv2d_channels_last_input", nn.Conv2d(3, 4, 3), (last(values(f32, 2, 3, 5, 6)),))
     yield case("conv2d_infinite", nn.Conv2d(1, 1, 3, padding=1), (specials(f32, 1, 1, 5, 5),))
-    yield case("conv2d_weight_input", F.conv2d, (values(f32, 1, 2, 5, 5), values(f32, 3, 2, 3, 3), values(f32, 3)))
+    yield case(
+        "conv2d_weight_input",
+        F.conv2d,
+        (values(f32, 1, 2, 5, 5), values(f32, 3, 2, 3, 3), values(f32, 3)),
+    )
     yield case(
         "conv2d_dynamic",
         nn.Conv2d(2, 3, 3, stride=2, padding=1),
@@ -71,7 +91,10 @@ def convolutions() -> Iterator[Case]:
         lambda d: (values(d, 1, 3, 5, 5), values(d, 4, 3, 3, 3, scale=0.3), values(d, 4)),
     )
     yield from each(
-        "conv1d", F.conv1d, (f16,), lambda d: (values(d, 1, 3, 8), values(d, 4, 3, 3, scale=0.3), values(d, 4))
+        "conv1d",
+        F.conv1d,
+        (f16,),
+        lambda d: (values(d, 1, 3, 8), values(d, 4, 3, 3, scale=0.3), values(d, 4)),
     )
 
 
@@ -89,7 +112,11 @@ def transposed() -> Iterator[Case]:
     for rank, kind in kinds.items():
         size = {1: (6,), 2: (4, 5), 3: (3, 2, 3)}[rank]
         for name, chosen in options.items():
-            yield case(f"conv_transpose{rank}d_{name}", kind(4, 6, 3, **chosen), (values(f32, 1, 4, *size),))
+            yield case(
+                f"conv_transpose{rank}d_{name}",
+                kind(4, 6, 3, **chosen),
+                (values(f32, 1, 4, *size),),
+            )
     yield case(
         "conv_transpose2d_channels_last",
         nn.ConvTranspose2d(3, 4, 3, stride=2).to(memory_format=torch.channels_last),
@@ -104,7 +131,7 @@ def transposed() -> Iterator[Case]:
 
 
 def transposed_of_many_channels() -> Iterator[Case]:
-    """Such as a GPU computes as a product of matrices first."""
+    """Transposed convolutions with enough channels for a GPU to compute them by GEMM and col2im."""
     layers = {
         "plain": nn.ConvTranspose2d(16, 5, 3),
         "doubling": nn.Sequential(nn.ConvTranspose2d(16, 6, 4, 2, 1), nn.ReLU()),
@@ -117,10 +144,14 @@ def transposed_of_many_channels() -> Iterator[Case]:
         channels = (layer[0] if isinstance(layer, nn.Sequential) else layer).in_channels
         yield case(f"many_{name}", layer, (values(f32, 2, channels, 4, 5),))
     yield case("many_alone", nn.ConvTranspose2d(16, 6, 3, 2), (values(f32, 16, 4, 5),))
-    # No step of the stride leads from one tap to another.
-    yield case("many_far", nn.ConvTranspose2d(32, 1, 2, 300000001, dilation=2), (values(f32, 1, 32, 1, 1),))
+    # No multiple of the stride leads from one filter tap to another.
+    yield case(
+        "many_far", nn.ConvTranspose2d(32, 1, 2, 300000001, dilation=2), (values(f32, 1, 32, 1, 1),)
+    )
     yield case("many_line", nn.ConvTranspose1d(16, 8, 8, 4, 2), (values(f32, 1, 16, 9),))
-    yield case("many_halves", nn.ConvTranspose2d(16, 6, 4, 2, 1).half(), (values(f16, 1, 16, 4, 5),))
+    yield case(
+        "many_halves", nn.ConvTranspose2d(16, 6, 4, 2, 1).half(), (values(f16, 1, 16, 4, 5),)
+    )
     yield case(
         "many_dynamic",
         nn.ConvTranspose2d(16, 4, 3, 2, 1),
@@ -142,10 +173,14 @@ def pooling() -> Iterator[Case]:
             "ceil_padding": {"kernel_size": 2, "stride": 2, "padding": 1, "ceil_mode": True},
         }.items():
             yield case(
-                f"avg_pool{rank}d_{name}", lambda x, f=average, o=options: f(x, **o), (values(f32, 2, 3, *size),)
+                f"avg_pool{rank}d_{name}",
+                lambda x, f=average, o=options: f(x, **o),
+                (values(f32, 2, 3, *size),),
             )
             yield case(
-                f"max_pool{rank}d_{name}", lambda x, f=biggest, o=options: f(x, **o), (values(f32, 2, 3, *size),)
+                f"max_pool{rank}d_{name}",
+                lambda x, f=biggest, o=options: f(x, **o),
+                (values(f32, 2, 3, *size),),
             )
         yield case(
             f"avg_pool{rank}d_padding_not_counted",
@@ -153,13 +188,21 @@ def pooling() -> Iterator[Case]:
             (values(f32, 1, 2, *size),),
         )
         yield case(
-            f"max_pool{rank}d_dilation", lambda x, f=biggest: f(x, 2, 1, dilation=2), (values(f32, 1, 2, *size),)
+            f"max_pool{rank}d_dilation",
+            lambda x, f=biggest: f(x, 2, 1, dilation=2),
+            (values(f32, 1, 2, *size),),
         )
-        yield case(f"max_pool{rank}d_no_batch", lambda x, f=biggest: f(x, 2), (values(f32, 2, *size),))
         yield case(
-            f"max_pool{rank}d_indices", lambda x, f=biggest: f(x, 2, return_indices=True), (values(f32, 1, 2, *size),)
+            f"max_pool{rank}d_no_batch", lambda x, f=biggest: f(x, 2), (values(f32, 2, *size),)
         )
-        yield case(f"max_pool{rank}d_specials", lambda x, f=biggest: f(x, 2), (specials(f32, 1, 2, *size),))
+        yield case(
+            f"max_pool{rank}d_indices",
+            lambda x, f=biggest: f(x, 2, return_indices=True),
+            (values(f32, 1, 2, *size),),
+        )
+        yield case(
+            f"max_pool{rank}d_specials", lambda x, f=biggest: f(x, 2), (specials(f32, 1, 2, *size),)
+        )
         for goal in (1, 2, 3):
             adaptive = getattr(F, f"adaptive_avg_pool{rank}d")
             yield case(
@@ -173,14 +216,38 @@ def pooling() -> Iterator[Case]:
                 lambda x, f=adaptive, g=goal: f(x, g),
                 (values(f32, 2, 3, *size),),
             )
-    yield case("adaptive_avg_pool2d_uneven", lambda x: F.adaptive_avg_pool2d(x, (3, None)), (values(f32, 1, 2, 7, 5),))
-    yield case("avg_pool2d_divisor", lambda x: F.avg_pool2d(x, 2, divisor_override=3), (values(f32, 1, 2, 4, 4),))
-    yield case("avg_pool2d_uneven", lambda x: F.avg_pool2d(x, (1, 3), (2, 1), (0, 1)), (values(f32, 1, 2, 5, 6),))
-    yield case("avg_pool2d_channels_last", lambda x: F.avg_pool2d(x, 2), (last(values(f32, 2, 3, 4, 6)),))
-    yield case("max_pool2d_channels_last", lambda x: F.max_pool2d(x, 2), (last(values(f32, 2, 3, 4, 6)),))
-    yield from each("avg_pool2d", lambda x: F.avg_pool2d(x, 2), (f16, bf16, f64), lambda d: (values(d, 1, 2, 4, 4),))
+    yield case(
+        "adaptive_avg_pool2d_uneven",
+        lambda x: F.adaptive_avg_pool2d(x, (3, None)),
+        (values(f32, 1, 2, 7, 5),),
+    )
+    yield case(
+        "avg_pool2d_divisor",
+        lambda x: F.avg_pool2d(x, 2, divisor_override=3),
+        (values(f32, 1, 2, 4, 4),),
+    )
+    yield case(
+        "avg_pool2d_uneven",
+        lambda x: F.avg_pool2d(x, (1, 3), (2, 1), (0, 1)),
+        (values(f32, 1, 2, 5, 6),),
+    )
+    yield case(
+        "avg_pool2d_channels_last", lambda x: F.avg_pool2d(x, 2), (last(values(f32, 2, 3, 4, 6)),)
+    )
+    yield case(
+        "max_pool2d_channels_last", lambda x: F.max_pool2d(x, 2), (last(values(f32, 2, 3, 4, 6)),)
+    )
     yield from each(
-        "max_pool2d", lambda x: F.max_pool2d(x, 2), (f16, bf16, f64, u8, i32), lambda d: (values(d, 1, 2, 4, 4),)
+        "avg_pool2d",
+        lambda x: F.avg_pool2d(x, 2),
+        (f16, bf16, f64),
+        lambda d: (values(d, 1, 2, 4, 4),),
+    )
+    yield from each(
+        "max_pool2d",
+        lambda x: F.max_pool2d(x, 2),
+        (f16, bf16, f64, u8, i32),
+        lambda d: (values(d, 1, 2, 4, 4),),
     )
     yield case(
         "max_pool2d_dynamic",
@@ -191,7 +258,7 @@ def pooling() -> Iterator[Case]:
 
 
 class Normalized(nn.Module):
-    """A norm with weights that are not one and zero."""
+    """A norm with weights other than one and biases other than zero."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -229,12 +296,26 @@ def normalization() -> Iterator[Case]:
         ("rms_norm", nn.RMSNorm(6, eps=1e-5), (2, 6)),
         ("local_response_norm", nn.LocalResponseNorm(2), (1, 4, 3, 3)),
     ):
-        yield case(name, Normalized(norm), (values(f32, *shape),), (values(f32, *shape, scale=10.0),))
+        yield case(
+            name, Normalized(norm), (values(f32, *shape),), (values(f32, *shape, scale=10.0),)
+        )
     for dtype, suffix in ((f16, "f16"), (bf16, "bf16"), (f64, "f64")):
-        yield case(f"layer_norm_{suffix}", Normalized(nn.LayerNorm(5)).to(dtype), (values(dtype, 3, 5),))
-        yield case(f"group_norm_{suffix}", Normalized(nn.GroupNorm(2, 4)).to(dtype), (values(dtype, 2, 4, 3),))
-        yield case(f"batch_norm_{suffix}", Normalized(nn.BatchNorm2d(3)).to(dtype), (values(dtype, 1, 3, 2, 2),))
-    yield case("batch_norm_channels_last", Normalized(nn.BatchNorm2d(3)), (last(values(f32, 2, 3, 4, 4)),))
+        yield case(
+            f"layer_norm_{suffix}", Normalized(nn.LayerNorm(5)).to(dtype), (values(dtype, 3, 5),)
+        )
+        yield case(
+            f"group_norm_{suffix}",
+            Normalized(nn.GroupNorm(2, 4)).to(dtype),
+            (values(dtype, 2, 4, 3),),
+        )
+        yield case(
+            f"batch_norm_{suffix}",
+            Normalized(nn.BatchNorm2d(3)).to(dtype),
+            (values(dtype, 1, 3, 2, 2),),
+        )
+    yield case(
+        "batch_norm_channels_last", Normalized(nn.BatchNorm2d(3)), (last(values(f32, 2, 3, 4, 4)),)
+    )
     yield case("layer_norm_constant", Normalized(nn.LayerNorm(4)), (torch.full((2, 4), 7.0),))
     yield case(
         "layer_norm_dynamic",
@@ -243,7 +324,11 @@ def normalization() -> Iterator[Case]:
         dynamic=({0: Dim("n", min=1, max=8)},),
     )
     yield case("dropout", nn.Dropout(0.5), (values(f32, 3, 5),))
-    yield case("native_dropout", lambda x: torch.ops.aten.native_dropout(x, 0.5, False), (values(f32, 3, 5),))
+    yield case(
+        "native_dropout",
+        lambda x: torch.ops.aten.native_dropout(x, 0.5, False),
+        (values(f32, 3, 5),),
+    )
     yield case("normalize", lambda x: F.normalize(x, dim=-1), (values(f32, 3, 5),))
 
 
@@ -260,7 +345,11 @@ def resampling() -> Iterator[Case]:
         "bilinear_size_corners": {"size": (3, 9), "mode": "bilinear", "align_corners": True},
         "bilinear_one": {"size": (1, 1), "mode": "bilinear", "align_corners": True},
         "bilinear_fraction": {"scale_factor": 1.6, "mode": "bilinear"},
-        "bilinear_fraction_recomputed": {"scale_factor": 1.6, "mode": "bilinear", "recompute_scale_factor": True},
+        "bilinear_fraction_recomputed": {
+            "scale_factor": 1.6,
+            "mode": "bilinear",
+            "recompute_scale_factor": True,
+        },
         "bilinear_antialias": {"size": (2, 3), "mode": "bilinear", "antialias": True},
         "bicubic": {"scale_factor": 2.0, "mode": "bicubic"},
     }.items():
@@ -300,7 +389,9 @@ def resampling() -> Iterator[Case]:
                     (x, grid),
                     preserve=keep,
                 )
-    yield case("grid_sample_decomposed", lambda x, g: F.grid_sample(x, g, align_corners=False), (x, grid))
+    yield case(
+        "grid_sample_decomposed", lambda x, g: F.grid_sample(x, g, align_corners=False), (x, grid)
+    )
     yield case(
         "affine_grid",
         lambda t: F.affine_grid(t, [1, 1, 3, 4], align_corners=False),
@@ -309,7 +400,7 @@ def resampling() -> Iterator[Case]:
 
 
 class Added(nn.Module):
-    """A convolution over three dimensions, to whose result another tensor is added."""
+    """A 3-D convolution followed by an addition."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__()
@@ -320,18 +411,28 @@ class Added(nn.Module):
 
 
 def volumes() -> Iterator[Case]:
-    """Convolutions over three dimensions as GPUs have them: in tiles, in patches, along depth, with what is done to the result."""
+    """3-D convolutions for each GPU algorithm: tiled, patches, along depth; with epilogues."""
     far = Added(8, 34, (2, 3, 1), padding=(3, 0, 2), dilation=(2, 1, 1), groups=2)
     yield case("added", far, (values(f32, 2, 8, 3, 5, 4), values(f32, 2, 34, 7, 3, 8)))
     wide = nn.Sequential(nn.Conv3d(7, 33, 3, stride=(1, 2, 1), padding=1), nn.ReLU())
     yield case("wide", wide, (values(f32, 2, 7, 4, 5, 6),))
-    yield case("planes", nn.Conv3d(9, 33, (1, 3, 3), padding=(0, 1, 1), bias=False), (values(f32, 1, 9, 3, 6, 5),))
+    yield case(
+        "planes",
+        nn.Conv3d(9, 33, (1, 3, 3), padding=(0, 1, 1), bias=False),
+        (values(f32, 1, 9, 3, 6, 5),),
+    )
     yield case("pointwise_strided", nn.Conv3d(34, 36, 1, stride=2), (values(f32, 1, 34, 5, 7, 6),))
     yield case(
-        "padded_planes", nn.Conv3d(2, 3, (1, 2, 3), padding=(2, 0, 1), stride=(2, 1, 1)), (values(f32, 1, 2, 3, 4, 5),)
+        "padded_planes",
+        nn.Conv3d(2, 3, (1, 2, 3), padding=(2, 0, 1), stride=(2, 1, 1)),
+        (values(f32, 1, 2, 3, 4, 5),),
     )
-    yield case("patches", nn.Conv3d(3, 36, (2, 4, 4), stride=(2, 4, 4)), (values(f32, 1, 3, 4, 13, 12),))
-    deep = nn.Conv3d(3, 6, (3, 3, 2), groups=3, padding=(2, 1, 0), dilation=(2, 1, 1), stride=(1, 1, 2))
+    yield case(
+        "patches", nn.Conv3d(3, 36, (2, 4, 4), stride=(2, 4, 4)), (values(f32, 1, 3, 4, 13, 12),)
+    )
+    deep = nn.Conv3d(
+        3, 6, (3, 3, 2), groups=3, padding=(2, 1, 0), dilation=(2, 1, 1), stride=(1, 1, 2)
+    )
     yield case("depthwise", deep, (values(f32, 2, 3, 4, 5, 7),))
     yield case(
         "along_depth",

@@ -1,4 +1,4 @@
-"""Fourier transforms, and the complex numbers that they give."""
+"""Fourier transforms and their complex results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REALS = (f32, f64)
 
 
 def parts(run):
-    """What is complex goes in and comes out as real numbers, as in models."""
+    """Passes complex tensors in and out as pairs of real values, as models do."""
     return lambda *pairs: real(run(*(torch.view_as_complex(pair) for pair in pairs)))
 
 
@@ -26,14 +26,34 @@ def fourier() -> Iterator[Case]:
     for length in (1, 2, 3, 8, 12, 37, 64, 100):
         yield case(f"rfft_{length}", lambda x: real(torch.fft.rfft(x)), (values(f32, 2, length),))
     for n in (7, 8):
-        yield case(f"irfft_{n}", parts(lambda x, n=n: torch.fft.irfft(x, n=n)), (values(f32, 3, n // 2 + 1, 2),))
+        yield case(
+            f"irfft_{n}",
+            parts(lambda x, n=n: torch.fft.irfft(x, n=n)),
+            (values(f32, 3, n // 2 + 1, 2),),
+        )
     yield from each(
-        "rfft2_ortho", lambda x: real(torch.fft.rfft2(x, norm="ortho")), REALS, lambda d: (values(d, 2, 6, 5),)
+        "rfft2_ortho",
+        lambda x: real(torch.fft.rfft2(x, norm="ortho")),
+        REALS,
+        lambda d: (values(d, 2, 6, 5),),
     )
-    yield from each("irfft2", parts(lambda x: torch.fft.irfft2(x, s=(6, 5))), REALS, lambda d: (values(d, 2, 6, 3, 2),))
+    yield from each(
+        "irfft2",
+        parts(lambda x: torch.fft.irfft2(x, s=(6, 5))),
+        REALS,
+        lambda d: (values(d, 2, 6, 3, 2),),
+    )
     for norm in ("forward", "backward", "ortho"):
-        yield case(f"fft_{norm}", parts(lambda x, norm=norm: torch.fft.fft(x, norm=norm)), (values(f32, 3, 10, 2),))
-        yield case(f"ifft_{norm}", parts(lambda x, norm=norm: torch.fft.ifft(x, norm=norm)), (values(f32, 3, 10, 2),))
+        yield case(
+            f"fft_{norm}",
+            parts(lambda x, norm=norm: torch.fft.fft(x, norm=norm)),
+            (values(f32, 3, 10, 2),),
+        )
+        yield case(
+            f"ifft_{norm}",
+            parts(lambda x, norm=norm: torch.fft.ifft(x, norm=norm)),
+            (values(f32, 3, 10, 2),),
+        )
     yield case("fft_first_dim", parts(lambda x: torch.fft.fft(x, dim=0)), (values(f32, 9, 4, 2),))
     yield from each("fftn", parts(torch.fft.fftn), REALS, lambda d: (values(d, 3, 4, 5, 2),))
     yield case("rfft_middle", lambda x: real(torch.fft.rfft(x, dim=1)), (values(f32, 2, 6, 3),))
@@ -46,7 +66,7 @@ def fourier() -> Iterator[Case]:
         dynamic=({0: Dim("batch", min=1, max=5)},),
     )
     yield case("spectrogram", spectrogram, (values(f32, 1, 64),))
-    # Lengths that are primes take more memory than the longest.
+    # Prime lengths require more memory than the longest length.
     lengths, any_length = (64, 61, 37), ({1: Dim("n", min=2, max=64)},)
     reals = [(values(f32, 2, k),) for k in lengths]
     yield case("rfft_lengths", lambda x: real(torch.fft.rfft(x)), *reals, dynamic=any_length)
@@ -86,12 +106,25 @@ def complex_numbers() -> Iterator[Case]:
         "imag": lambda x: x.imag * 1.0,
     }.items():
         yield from each(f"complex_{name}", parts(run), (f32,), one)
-    rotate = lambda x, y: torch.view_as_real(torch.view_as_complex(x) * torch.view_as_complex(y)).flatten(1)  # noqa: E731
+    rotate = lambda x, y: torch.view_as_real(
+        torch.view_as_complex(x) * torch.view_as_complex(y)
+    ).flatten(1)  # noqa: E731
     yield case("complex_rotary", rotate, (values(f32, 3, 4, 2), values(f32, 1, 4, 2)))
-    yield case("complex_eq", lambda x, y: torch.view_as_complex(x) == torch.view_as_complex(y), equal_pairs())
-    yield case("complex_of_reals", lambda x, y: real(torch.complex(x, y) * x), (values(f32, 3, 4), values(f32, 3, 4)))
+    yield case(
+        "complex_eq",
+        lambda x, y: torch.view_as_complex(x) == torch.view_as_complex(y),
+        equal_pairs(),
+    )
+    yield case(
+        "complex_of_reals",
+        lambda x, y: real(torch.complex(x, y) * x),
+        (values(f32, 3, 4), values(f32, 3, 4)),
+    )
     yield from each(
-        "polar", lambda r, a: real(torch.polar(r, a)), REALS, lambda d: (values(d, 3, 4).abs(), values(d, 4))
+        "polar",
+        lambda r, a: real(torch.polar(r, a)),
+        REALS,
+        lambda d: (values(d, 3, 4).abs(), values(d, 4)),
     )
     large = torch.tensor([[3e30, 4e30], [0.0, 0.0], [float("inf"), float("nan")], [1e-30, 2e-30]])
     yield case("complex_abs_extremes", parts(torch.abs), (large,))

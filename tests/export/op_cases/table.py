@@ -1,4 +1,4 @@
-"""The words in which the tables of operator cases are written."""
+"""Building blocks of the operator case tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import torch
 from torch import nn
 
 f64, f32, f16, bf16 = torch.float64, torch.float32, torch.float16, torch.bfloat16
-i8, u8, i16, i32, i64, boolean = torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool
+i8, u8, i16, i32, i64, boolean = (
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+)
 
 FLOATS = (f32, f64, f16, bf16)
 INTEGERS = (u8, i8, i16, i32, i64)
@@ -35,21 +42,21 @@ Run = Callable[..., Any]
 
 @dataclass
 class Case:
-    """One operator, run on some inputs of one shape (or, with `dynamic`, of several)."""
+    """One operator, run on inputs of one shape, or of several shapes with `dynamic`."""
 
     name: str
     run: Run
     inputs: Sequence[Inputs]
     dynamic: Any = None
-    """As torch.export's `dynamic_shapes`: for each input the dimensions that vary."""
+    """As torch.export's `dynamic_shapes`: the dynamic dims of each input."""
     preserve: Sequence[Any] = ()
-    """Operators that would otherwise be decomposed."""
+    """Operators to keep undecomposed."""
     dim_order: bool = True
-    """Without it, copies are ATen's own instead of those that name a dim order."""
+    """Whether copies use dim-order operators instead of ATen's."""
     reinplace: bool = False
-    """Whether the exporter may turn operators into those that write to their input."""
+    """Whether the exporter may replace operators by in-place ones."""
     atol: float | None = None
-    """The absolute tolerance, where the one that follows from the dtypes is not the honest one."""
+    """Absolute tolerance, where the dtypes' default does not fit."""
     rtol: float | None = None
 
 
@@ -58,16 +65,22 @@ def case(name: str, run: Run, *inputs: Inputs, **options: Any) -> Case:
 
 
 def each(
-    name: str, run: Run, dtypes: Sequence[torch.dtype], inputs: Callable[[torch.dtype], Any], **options: Any
+    name: str,
+    run: Run,
+    dtypes: Sequence[torch.dtype],
+    inputs: Callable[[torch.dtype], Any],
+    **options: Any,
 ) -> Iterator[Case]:
-    """The same operator for several dtypes. `inputs` gives one tuple of inputs, or a list of them."""
+    """The same operator in several dtypes; `inputs` returns a tuple of inputs or a list of them."""
     for dtype in dtypes:
         made = inputs(dtype)
-        yield Case(f"{name}_{NAMES[dtype]}", run, made if isinstance(made, list) else [made], **options)
+        yield Case(
+            f"{name}_{NAMES[dtype]}", run, made if isinstance(made, list) else [made], **options
+        )
 
 
 def values(dtype: torch.dtype, *shape: int, scale: float = 2.0) -> torch.Tensor:
-    """Random values of moderate size, negative ones among them where the dtype has them."""
+    """Random values of moderate size, including negative ones where the dtype has them."""
     if dtype == boolean:
         return torch.rand(shape) > 0.5
     if dtype.is_floating_point:
@@ -90,7 +103,7 @@ def nonzero_values(dtype: torch.dtype, *shape: int) -> torch.Tensor:
 
 
 def specials(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """What is unusual in the dtype: not-a-number, infinities, zeros of both signs, halves, the ends of its range."""
+    """Special values of the dtype: NaN, infinities, signed zeros, ties, the limits of its range."""
     if dtype.is_floating_point:
         inf, nan = float("inf"), float("nan")
         row = [nan, inf, -inf, 0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 1.0, -1.0, 1e-4, -1e-4, 30.0]
@@ -107,7 +120,7 @@ def specials(dtype: torch.dtype, *shape: int) -> torch.Tensor:
 
 
 def last(tensor: torch.Tensor) -> torch.Tensor:
-    """Channels last."""
+    """Converts to channels-last memory format."""
     form = torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
     return tensor.contiguous(memory_format=form)
 
@@ -117,12 +130,15 @@ def longs(*items: int) -> torch.Tensor:
 
 
 def plain(outputs: Any) -> Any:
-    """A plain tuple for the named ones that PyTorch returns."""
+    """Converts PyTorch's named tuples to plain tuples."""
     return tuple(outputs) if isinstance(outputs, tuple) else outputs
 
 
 class Function(nn.Module):
-    """A module around one function. A module that the function closes over would not be exported: pass it itself."""
+    """Wraps a function in a module.
+
+    Modules captured in the function's closure are not exported: pass such a module itself.
+    """
 
     def __init__(self, run: Run) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Tables of cases for the Vulkan delegate, one file per group of families. `vulkan.py` writes them."""
+"""Tables of cases for the Vulkan delegate, one file per group of families, for `vulkan.py`."""

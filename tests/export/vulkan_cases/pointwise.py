@@ -1,4 +1,4 @@
-"""Element by element: unary functions, arithmetic, comparisons, logic, choices, conversions."""
+"""Elementwise operators: unary, arithmetic, comparisons, logic, `where`, conversions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def unary() -> Iterator[Delegated]:
     yield case("abs_vector", torch.abs, (values(f32, 7),))
     yield case("abs_scalar", torch.abs, (torch.tensor(-2.5),))
     yield case("tanh_four", torch.tanh, (values(f32, 2, 3, 4, 3),))
-    yield case("tanh_large", torch.tanh, (torch.tensor([-100.0, -20.0, -1e-4, 0.0, 1e-4, 20.0, 100.0]),))
+    yield case(
+        "tanh_large", torch.tanh, (torch.tensor([-100.0, -20.0, -1e-4, 0.0, 1e-4, 20.0, 100.0]),)
+    )
     yield case("sigmoid_large", torch.sigmoid, (torch.tensor([-100.0, -20.0, 0.0, 20.0, 100.0]),))
     yield case("exp_large", torch.exp, (torch.tensor([-100.0, -20.0, 0.0, 20.0, 80.0]),))
 
@@ -142,7 +144,13 @@ def power() -> Iterator[Delegated]:
 def comparison() -> Iterator[Delegated]:
     x, y = values(i32, 4, 5), values(i32, 4, 5)
     y[0] = x[0]
-    for name, run in {"eq": torch.eq, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}.items():
+    for name, run in {
+        "eq": torch.eq,
+        "lt": torch.lt,
+        "le": torch.le,
+        "gt": torch.gt,
+        "ge": torch.ge,
+    }.items():
         yield case(f"{name}", run, (x.float(), y.float()))
         yield case(f"{name}_int", run, (x, y))
         yield case(f"{name}_number", lambda x, run=run: run(x, 2.0), (x.float(),))
@@ -161,14 +169,20 @@ def logic() -> Iterator[Delegated]:
         yield case(name, run, (x, y))
     yield case("bitwise_not", torch.bitwise_not, (x,))
     yield case("logical_not", torch.logical_not, (x,))
-    yield case("logical_and_broadcast", torch.logical_and, (values(boolean, 2, 3, 4), values(boolean, 4)))
+    yield case(
+        "logical_and_broadcast", torch.logical_and, (values(boolean, 2, 3, 4), values(boolean, 4))
+    )
     yield case("in_range", lambda x: (x > -1) & (x < 1), (values(f32, 3, 5),))
 
 
 def choice() -> Iterator[Delegated]:
     mask = values(boolean, 3, 5)
     yield from halved([case("where", torch.where, (mask, values(f32, 3, 5), values(f32, 3, 5)))])
-    yield case("where_broadcast", torch.where, (values(boolean, 3, 1), values(f32, 2, 3, 4), values(f32, 4)))
+    yield case(
+        "where_broadcast",
+        torch.where,
+        (values(boolean, 3, 1), values(f32, 2, 3, 4), values(f32, 4)),
+    )
     yield case("where_computed", lambda x: torch.where(x > 0, x, x * 0.1), (values(f32, 3, 5),))
 
 

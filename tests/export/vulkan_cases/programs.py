@@ -1,4 +1,4 @@
-"""Whole programs: several delegates and methods, state, weights outside of the file, small models."""
+"""Whole programs: several delegates and methods, state, external weights, small models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Iterator
 import torch
 from executorch.backends.vulkan.serialization.vulkan_graph_schema import VkStorageType
 from executorch.exir import ExecutorchBackendConfig
-from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  (caches and their attention)
+from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  (registers operators)
 import stateful
 from op_cases.table import Run, f32, values
 from torch import nn
@@ -21,11 +21,13 @@ from .table import Delegated, case, half, halved
 
 
 class Residual(nn.Module):
-    """A tiny picture classifier whose blocks add what they were given."""
+    """A tiny image classifier with residual blocks."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), trained(nn.BatchNorm2d(8)), nn.ReLU6())
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1), trained(nn.BatchNorm2d(8)), nn.ReLU6()
+        )
         self.blocks = nn.ModuleList(self.block(8, 16) for _ in range(2))
         self.head = nn.Linear(8, 5)
 
@@ -46,8 +48,8 @@ class Residual(nn.Module):
         return self.head(x.mean((2, 3), keepdim=True).flatten(1))
 
 
-class Between(nn.Module):
-    """What no partitioner takes between what it takes."""
+class UnsupportedBetween(nn.Module):
+    """An unsupported operator between two supported parts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +61,7 @@ class Between(nn.Module):
 
 
 class Running(nn.Module):
-    """A sum that persists from call to call."""
+    """A sum that persists between calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +73,7 @@ class Running(nn.Module):
 
 
 class Two(nn.Module):
-    """Two buffers of one shape that change differently."""
+    """Two buffers of the same shape with different updates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +87,7 @@ class Two(nn.Module):
 
 
 class Fibonacci(nn.Module):
-    """Each buffer takes what is made of the other's old value."""
+    """Each buffer's new value depends on the other's old value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +102,7 @@ class Fibonacci(nn.Module):
 
 
 class Delay(nn.Module):
-    """A line of delays: each buffer is made from the one before, the first from the input."""
+    """Delay line: each buffer receives the previous one's old value, the first one the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +117,7 @@ class Delay(nn.Module):
 
 
 class Ring(nn.Module):
-    """The last inputs, in the order of a 64-bit counter."""
+    """Ring buffer indexed by a 64-bit counter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,8 +131,8 @@ class Ring(nn.Module):
         return self.rows * 2.0
 
 
-class Apart(nn.Module):
-    """Buffers that differ in shape or type, so that it is clear which new value is whose."""
+class DistinctBuffers(nn.Module):
+    """Buffers distinguishable by shape or dtype, so that new values match them unambiguously."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +149,7 @@ class Apart(nn.Module):
 
 
 class Trained(nn.Module):
-    """A weight that every call changes, behind one of the same shape that stays."""
+    """A weight updated by each call, after a constant one of the same shape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +163,7 @@ class Trained(nn.Module):
 
 
 class Decayed(nn.Module):
-    """A weight that fades."""
+    """A weight that decays."""
 
     def __init__(self, function: Run, *shape: int) -> None:
         super().__init__()
@@ -175,7 +177,7 @@ class Decayed(nn.Module):
 
 
 class Normalized(nn.Module):
-    """A normalisation by a mean that moves."""
+    """Batch norm with a mean that each call updates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +191,7 @@ class Normalized(nn.Module):
 
 
 class Unread(nn.Module):
-    """A sum, and an input that is only checked: the graph does not take it, the call names it."""
+    """A sum, and an input that is only checked: an argument of the call but not of the graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +204,10 @@ class Unread(nn.Module):
 
 
 class Overwritten(nn.Module):
-    """An input that is overwritten unread: the graph does not take it, the call names it, and it is like the other."""
+    """An input overwritten before it is read.
+
+    It is an argument of the call but not of the graph, and has the shape of the other input.
+    """
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         y = y.clone()
@@ -217,13 +222,23 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm, self.norm_after = RmsNorm(width), RmsNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
-        self.gate, self.up, self.down = nn.Linear(width, 24), nn.Linear(width, 24), nn.Linear(24, width)
+        self.qkv, self.out = (
+            nn.Linear(width, 3 * width, bias=False),
+            nn.Linear(width, width, bias=False),
+        )
+        self.gate, self.up, self.down = (
+            nn.Linear(width, 24),
+            nn.Linear(width, 24),
+            nn.Linear(24, width),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         q, k, v = torch.chunk(self.qkv(self.norm(x)), 3, -1)
-        q, k, v = (t.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for t in (q, k, v))
+        q, k, v = (
+            t.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            for t in (q, k, v)
+        )
         attended = nn.functional.scaled_dot_product_attention(q, k, v)
         x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
         y = self.norm_after(x)
@@ -245,7 +260,7 @@ class Language(nn.Module):
 
 
 class Cached(nn.Module):
-    """Attention over a cache of keys and values that a position is written to."""
+    """Attention with a KV cache, written at a given position."""
 
     def __init__(self, heads: int = 4, shared: int = 2, size: int = 8, context: int = 8) -> None:
         super().__init__()
@@ -263,17 +278,21 @@ class Cached(nn.Module):
         v = self.v(x).view(1, -1, self.shared, self.size)
         torch.ops.llama.update_cache(k, self.keys, start)
         torch.ops.llama.update_cache(v, self.values, start)
-        return torch.ops.llama.custom_sdpa(q, self.keys, self.values, start, None, 0.0, True).reshape(1, -1, 32)
+        return torch.ops.llama.custom_sdpa(
+            q, self.keys, self.values, start, None, 0.0, True
+        ).reshape(1, -1, 32)
 
 
 class Decoder(nn.Module):
-    """A step of a language model over a long cache, with weights that become 4-bit numbers."""
+    """One decoding step over a long KV cache, with int4 weights."""
 
     def __init__(self, context: int = 160) -> None:
         super().__init__()
         self.attention = Cached(heads=4, shared=2, size=8, context=context)
         sizes = ((32, 16), (16, 64), (16, 64), (64, 16))
-        self.out, self.gate, self.up, self.down = (nn.Linear(inputs, outputs) for inputs, outputs in sizes)
+        self.out, self.gate, self.up, self.down = (
+            nn.Linear(inputs, outputs) for inputs, outputs in sizes
+        )
 
     def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         x = x + self.out(self.attention(x, position))
@@ -281,7 +300,7 @@ class Decoder(nn.Module):
 
 
 class Noted(nn.Module):
-    """A cache that is written to and read without attention."""
+    """A cache that is written and read without attention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -313,13 +332,15 @@ def model() -> Iterator[Delegated]:
         delegates=7,
     )
     yield case("lstm", Recurrent(), (values(f32, 2, 4, 5),))
-    yield from halved([case("vision", vision(), (values(f32, 1, 3, 16, 16),), outside=outside, delegates=5)])
+    yield from halved(
+        [case("vision", vision(), (values(f32, 1, 3, 16, 16),), outside=outside, delegates=5)]
+    )
 
 
 def vision() -> nn.Module:
-    """A vision transformer as people have it: the partitioner cuts each attention in three."""
+    """A standard vision transformer; the partitioner splits each attention into three parts."""
     module = VisionTransformer(16, 8, 2, 2, 16, 32, num_classes=5)
-    # It starts with a head of zeros.
+    # Its head is initialized with zeros.
     nn.init.normal_(module.heads.head.weight)
     return module
 
@@ -335,25 +356,29 @@ class Recurrent(nn.Module):
 
 def program() -> Iterator[Delegated]:
     x = (values(f32, 3, 6),)
-    yield case("several_delegates", Between(), x, outside=["aten::erf.out"], delegates=3)
+    yield case("several_delegates", UnsupportedBetween(), x, outside=["aten::erf.out"], delegates=3)
     yield case("running_sum", Running(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True)
-    yield case("two_states", Two(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True, refused=True)
+    yield case(
+        "two_states", Two(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True, refused=True
+    )
     yield case("cache", Cached(), *steps(0, 1, 2, 3, 4), sequence=True)
     notes = [(values(f32, 1, 1, 2, 4), torch.tensor([position])) for position in (0, 1, 3, 1)]
     yield case("noted", Noted(), *notes, sequence=True)
     yield case("unused_input", lambda x, y: x * 2, (values(f32, 3), values(f32, 4)))
     yield case("input_is_output", lambda x: (x, x + 1), (values(f32, 3),))
-    # Positions jump: what lies between them are zeros.
+    # Skipped positions stay zero in the cache.
     positions = steps(0, 1, 2, 70, 71, 3, 159)
     four_bits = grouped(IntxWeightOnlyConfig, 16)
-    yield case("decoder", Decoder(), *positions, sequence=True, quantize=four_bits, rtol=1e-3, atol=1e-3)
+    yield case(
+        "decoder", Decoder(), *positions, sequence=True, quantize=four_bits, rtol=1e-3, atol=1e-3
+    )
     yield case("same_output_twice", lambda x: (x + 1, x + 1), (values(f32, 3),))
     yield case("many_outputs", lambda x: tuple(x * n for n in range(1, 10)), (values(f32, 5),))
     yield case("long_chain", chain, (values(f32, 5),))
 
 
 def constants() -> Iterator[Delegated]:
-    """Constants that are made of others when a graph is compiled."""
+    """Constants derived from others when the graph is compiled."""
     x = values(f32, 2, 3)
     i = torch.tensor([[1, 2, 3], [2, 4, 2]], dtype=torch.int32)
     yield case("number_of_integers_first", lambda x, i: (i == 2, x**2, x > 2), (x, i))
@@ -365,7 +390,7 @@ def constants() -> Iterator[Delegated]:
 
 
 class OneMatrix(nn.Module):
-    """A weight as a matrix and as a convolution."""
+    """A weight used by a linear layer and by a convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -377,7 +402,7 @@ class OneMatrix(nn.Module):
 
 
 class SameStatistics(nn.Module):
-    """Normalisations by the same statistics that differ in one thing each."""
+    """Batch norms with the same statistics that differ in one other argument each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -387,7 +412,9 @@ class SameStatistics(nn.Module):
             self.register_buffer(name, values(f32, 3))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        def norm(weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float = 1e-5) -> torch.Tensor:
+        def norm(
+            weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float = 1e-5
+        ) -> torch.Tensor:
             return nn.functional.batch_norm(x, self.mean, self.variance, weight, bias, eps=eps)
 
         weights = norm(self.weight, self.bias), norm(self.other_weight, self.bias)
@@ -396,7 +423,7 @@ class SameStatistics(nn.Module):
 
 
 class SameWeights(nn.Module):
-    """Normalisations with the same mean, or the same variance."""
+    """Batch norms with the same mean or the same variance."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -415,7 +442,7 @@ ALIASED = {"alias_buffer_mutations": True}
 
 
 def state() -> Iterator[Delegated]:
-    """What changes from call to call: which new value is whose, and what must not be made of the old one."""
+    """Mutable state: new values must match their buffers; no result may be stale."""
 
     def steps(*shape: int) -> list[tuple[torch.Tensor, ...]]:
         return [(values(f32, *shape),) for _ in range(4)]
@@ -424,13 +451,15 @@ def state() -> Iterator[Delegated]:
         return case(name, module, *inputs, sequence=True, **options)
 
     linear, conv2d = nn.functional.linear, nn.functional.conv2d
-    yield sequence("apart", Apart(), *steps(2, 3))
+    yield sequence("apart", DistinctBuffers(), *steps(2, 3))
     yield sequence("delay_aliased", Delay(), *steps(2, 3), options=ALIASED)
     yield sequence("two_states_aliased", Two(), *steps(2, 3), options=ALIASED)
     yield sequence("weight", Trained(), *steps(3, 3))
     for suffix, options in (("", {}), ("_aliased", ALIASED)):
         yield sequence(f"linear{suffix}", Decayed(linear, 4, 3), *steps(2, 3), options=options)
-        yield sequence(f"conv2d{suffix}", Decayed(conv2d, 4, 3, 3, 3), *steps(1, 3, 5, 5), options=options)
+        yield sequence(
+            f"conv2d{suffix}", Decayed(conv2d, 4, 3, 3, 3), *steps(1, 3, 5, 5), options=options
+        )
         pointwise = Decayed(conv2d, 4, 3, 1, 1)
         yield sequence(f"conv2d_pointwise{suffix}", pointwise, *steps(1, 3, 5, 5), options=options)
         depthwise = Decayed(lambda x, w: conv2d(x, w, groups=3), 3, 1, 3, 3)
@@ -440,7 +469,9 @@ def state() -> Iterator[Delegated]:
         yield sequence(f"batch_norm{suffix}", Normalized(), *steps(2, 3, 4, 5), options=options)
     checked = [(values(f32, 2, 3), torch.tensor([3])) for _ in range(3)]
     yield sequence("unread_input", Unread(), *checked)
-    yield case("overwritten_input", Overwritten(), (values(f32, 2, 3), values(f32, 2, 3)), refused=True)
+    yield case(
+        "overwritten_input", Overwritten(), (values(f32, 2, 3), values(f32, 2, 3)), refused=True
+    )
     yield sequence("fibonacci", Fibonacci(), *steps(2, 3), refused=True)
     yield sequence("fibonacci_aliased", Fibonacci(), *steps(2, 3), options=ALIASED, refused=True)
     yield sequence("delay", Delay(), *steps(2, 3), refused=True)
@@ -448,7 +479,7 @@ def state() -> Iterator[Delegated]:
 
 
 class Shared(nn.Module):
-    """A method over weights that another has, too."""
+    """Methods that share weights."""
 
     def __init__(self, linear: nn.Linear, scale: float) -> None:
         super().__init__()
@@ -459,7 +490,7 @@ class Shared(nn.Module):
 
 
 def cells() -> Iterator[Delegated]:
-    """State as models have it, and what partitioners leave between delegates."""
+    """Stateful models, and the operators that partitioners leave between delegates."""
     outside = {
         "key_value": ["aten::copy_", "aten::index_put.out", "aten::scalar_tensor.out"],
         "rows": ["aten::copy_", "aten::slice_scatter.out"],
@@ -467,7 +498,7 @@ def cells() -> Iterator[Delegated]:
         "noted": ["aten::copy_"],
     }
     models = stateful.models()
-    # The others are more than the partitioner of ExecuTorch 1.5 can say, or become another program.
+    # ExecuTorch 1.5's partitioner cannot express the others, or changes their meaning.
     for name, around in outside.items():
         module, inputs = models[name]
         delegates = 2 if name in ("key_value", "rows") else 1
@@ -485,7 +516,7 @@ def cells() -> Iterator[Delegated]:
 
 
 def split_and_joined(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Parts of tensors that become parts of others, are used again, and leave the program."""
+    """Slices that are concatenated, used again and returned."""
     a, b, c = torch.split(torch.relu(x), [16, 32, 16], 1)
     d, e = a * 2, b + 1
     joined = torch.cat([d, c + a, e, d, a], 1)
@@ -495,10 +526,14 @@ def split_and_joined(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def uneven(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The same where parts begin between the places that a device can bind."""
+    """The same with slices at offsets that a device cannot bind."""
     y = x * 2
     a, b, c = torch.split(y, [3, 18, 43], 1)
-    return torch.cat([b + 1, a, y], 1), torch.cat([c - 1, a - 1, c + 1], 1), y[:, 5:9].select(1, 2) + 1
+    return (
+        torch.cat([b + 1, a, y], 1),
+        torch.cat([c - 1, a - 1, c + 1], 1),
+        y[:, 5:9].select(1, 2) + 1,
+    )
 
 
 class Shortened(nn.Module):
@@ -513,7 +548,7 @@ class Shortened(nn.Module):
 
 
 class Latest(nn.Module):
-    """Buffers become parts of what is computed, and of an input."""
+    """Buffers updated by slices of an intermediate result and of an input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -538,7 +573,7 @@ def parts() -> Iterator[Delegated]:
 
 
 def file() -> Iterator[Delegated]:
-    """The forms that a file can take."""
+    """Serialization variants."""
     inputs = [(values(f32, 1, 3, 8, 6),) for _ in range(2)]
     small = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(96, 5))
     inline = ExecutorchBackendConfig(extract_delegate_segments=False)
@@ -546,13 +581,26 @@ def file() -> Iterator[Delegated]:
     yield case("plain", small, *inputs)
     yield case("inline", small, *inputs, config=inline)
     yield case("aligned", small, *inputs, config=aligned)
-    yield case("weights_outside", small, *inputs, options={"external_constants_max_data_bytes": 1 << 20})
-    yield case("weights_in_several_files", small, *inputs, options={"external_constants_max_data_bytes": 1920})
+    yield case(
+        "weights_outside", small, *inputs, options={"external_constants_max_data_bytes": 1 << 20}
+    )
+    yield case(
+        "weights_in_several_files",
+        small,
+        *inputs,
+        options={"external_constants_max_data_bytes": 1920},
+    )
     yield case("buffers", small, *inputs, options={"storage_type_override": VkStorageType.BUFFER})
     yield case("small_textures", small, *inputs, options={"small_texture_limits": True})
     yield case("not_planned", small, *inputs, options={"skip_memory_planning": True})
     linear, x = nn.Linear(6, 5), [(values(f32, 3, 6),)]
-    yield case("two_methods", Shared(linear, 2.0), *x, methods={"other": (Shared(linear, -1.0), x)}, delegates=2)
+    yield case(
+        "two_methods",
+        Shared(linear, 2.0),
+        *x,
+        methods={"other": (Shared(linear, -1.0), x)},
+        delegates=2,
+    )
 
 
 def chain(x: torch.Tensor) -> torch.Tensor:
@@ -562,7 +610,10 @@ def chain(x: torch.Tensor) -> torch.Tensor:
 
 
 class Zeroed(nn.Module):
-    """Parts of weights are zeros, as in the attention of Swin transformers (v2): the CPU writes them, of weights that a delegate gives it."""
+    """Zeroes slices of weights, as the attention of Swin transformers (v2) does.
+
+    The CPU writes the zeros into weights that a delegate outputs.
+    """
 
     def __init__(self):
         super().__init__()
@@ -575,20 +626,22 @@ class Zeroed(nn.Module):
         return x * scale + shift
 
 
-def given() -> Iterator[Delegated]:
+def weights_from_delegate() -> Iterator[Delegated]:
     inputs = [(values(f32, 3, 6),), (values(f32, 3, 6),)]
     yield case("constants", Zeroed(), *inputs, outside=["aten::slice_scatter.out"], delegates=2)
 
 
-def given_narrowed() -> Iterator[Delegated]:
-    for each in given():
+def weights_from_delegate_fp16() -> Iterator[Delegated]:
+    for each in weights_from_delegate():
         yield half(each)
 
 
 class Recurrent(nn.Module):
-    """A layer over a sequence: all states, the last ones, or both."""
+    """A recurrent layer that returns all states, the last ones, or both."""
 
-    def __init__(self, layer: nn.RNNBase, given: bool = False, states: bool = True, last: bool = False) -> None:
+    def __init__(
+        self, layer: nn.RNNBase, given: bool = False, states: bool = True, last: bool = False
+    ) -> None:
         super().__init__()
         self.layer, self.given, self.states, self.last = layer, given, states, last
 
@@ -611,32 +664,56 @@ def recurrent() -> Iterator[Delegated]:
             case("odd_gates", Recurrent(nn.GRU(4, 7), last=True), (sequence,)),
         ]
     )
-    # Weights that an invocation keeps, and that it reads in each step.
+    # Weights small enough to stay in registers, and weights that each step reads.
     for hidden in (32, 100):
-        yield case(f"hidden_{hidden}", Recurrent(nn.LSTM(4, hidden, batch_first=True)), (values(f32, 1, 3, 4),))
-        yield case(f"gates_{hidden}", Recurrent(nn.GRU(4, hidden, batch_first=True)), (values(f32, 1, 3, 4),))
+        yield case(
+            f"hidden_{hidden}",
+            Recurrent(nn.LSTM(4, hidden, batch_first=True)),
+            (values(f32, 1, 3, 4),),
+        )
+        yield case(
+            f"gates_{hidden}",
+            Recurrent(nn.GRU(4, hidden, batch_first=True)),
+            (values(f32, 1, 3, 4),),
+        )
     yield case("last", Recurrent(nn.LSTM(4, 8), states=False, last=True), (sequence,))
     yield case("no_bias", Recurrent(nn.LSTM(4, 8, bias=False)), (sequence,))
-    yield case("both_ways", Recurrent(nn.LSTM(4, 8, num_layers=2, bidirectional=True), last=True), (sequence,))
-    yield case("gates_both_ways", Recurrent(nn.GRU(4, 8, num_layers=2, bidirectional=True), last=True), (sequence,))
+    yield case(
+        "both_ways",
+        Recurrent(nn.LSTM(4, 8, num_layers=2, bidirectional=True), last=True),
+        (sequence,),
+    )
+    yield case(
+        "gates_both_ways",
+        Recurrent(nn.GRU(4, 8, num_layers=2, bidirectional=True), last=True),
+        (sequence,),
+    )
     states = values(f32, 1, 2, 8), values(f32, 1, 2, 8)
     yield case("given", Recurrent(nn.LSTM(4, 8), given=True, last=True), (sequence, *states))
     yield case("gates_given", Recurrent(nn.GRU(4, 8), given=True, last=True), (sequence, states[0]))
     rows = Dim("rows", min=1, max=5)
     grown = [(values(f32, 3, n, 4), values(f32, 1, n, 8), values(f32, 1, n, 8)) for n in (5, 2, 1)]
-    yield case("rows", Recurrent(nn.LSTM(4, 8), given=True), *grown, dynamic=({1: rows}, ({1: rows}, {1: rows})))
-    # States of which several workgroups compute a step, from either end; of the second, the last alone is taken.
+    yield case(
+        "rows",
+        Recurrent(nn.LSTM(4, 8), given=True),
+        *grown,
+        dynamic=({1: rows}, ({1: rows}, {1: rows})),
+    )
+    # Each step is split over several workgroups, forwards and backwards. The GRU returns only its
+    # last state.
     wide = case("steps", Recurrent(nn.LSTM(4, 120, bidirectional=True), last=True), (sequence,))
     yield list(halved([wide]))[-1]
     yield case("gates_steps", Recurrent(nn.GRU(4, 132), states=False, last=True), (sequence,))
 
 
 class Capital(nn.Module):
-    """For weights of a module with a capital letter in its name, into which a batch norm goes, the exporter plans memory."""
+    """The exporter plans memory for batch norms folded into modules with capitalised names."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.Stem = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), trained(nn.BatchNorm2d(4)), nn.ReLU())
+        self.Stem = nn.Sequential(
+            nn.Conv2d(3, 4, 3, bias=False), trained(nn.BatchNorm2d(4)), nn.ReLU()
+        )
         self.Row = nn.Sequential(nn.Conv2d(4, 4, (1, 3), groups=4), trained(nn.BatchNorm2d(4)))
         self.head = nn.Linear(4, 2)
 
@@ -650,8 +727,8 @@ def capital() -> Iterator[Delegated]:
 
 FAMILIES = {
     "capital": capital,
-    "given": given,
-    "given_narrowed": given_narrowed,
+    "given": weights_from_delegate,
+    "given_narrowed": weights_from_delegate_fp16,
     "recurrent": recurrent,
     "model": model,
     "program": program,

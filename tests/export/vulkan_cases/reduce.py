@@ -1,4 +1,4 @@
-"""Reductions, softmax and normalisations."""
+"""Reductions, softmax and normalization."""
 
 from __future__ import annotations
 
@@ -17,10 +17,22 @@ from .table import Delegated, case, half, halved
 def reduction() -> Iterator[Delegated]:
     runs = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin}
     for name, run in runs.items():
-        yield from halved([case(f"{name}_last", lambda x, run=run: run(x, -1), (values(f32, 3, 4, 7),))])
-        yield case(f"{name}_first_kept", lambda x, run=run: run(x, 0, keepdim=True), (values(f32, 5, 3),))
-        yield case(f"{name}_two", lambda x, run=run: run(x, (1, 2), keepdim=True), (values(f32, 2, 3, 4, 5),))
-        yield case(f"{name}_space", lambda x, run=run: run(x, (2, 3), keepdim=True), (values(f32, 1, 6, 5, 7),))
+        yield from halved(
+            [case(f"{name}_last", lambda x, run=run: run(x, -1), (values(f32, 3, 4, 7),))]
+        )
+        yield case(
+            f"{name}_first_kept", lambda x, run=run: run(x, 0, keepdim=True), (values(f32, 5, 3),)
+        )
+        yield case(
+            f"{name}_two",
+            lambda x, run=run: run(x, (1, 2), keepdim=True),
+            (values(f32, 2, 3, 4, 5),),
+        )
+        yield case(
+            f"{name}_space",
+            lambda x, run=run: run(x, (2, 3), keepdim=True),
+            (values(f32, 1, 6, 5, 7),),
+        )
     yield case("sum_middle", lambda x: torch.sum(x, 1, keepdim=True), (values(f32, 2, 9, 4),))
     yield case("sum_long", lambda x: torch.sum(x, -1), (values(f32, 2, 300),))
     yield case("mean_vector", lambda x: torch.mean(x, 0), (values(f32, 11),))
@@ -37,7 +49,9 @@ def reduction() -> Iterator[Delegated]:
 def extreme() -> Iterator[Delegated]:
     for name, run in {"argmax": torch.argmax, "argmin": torch.argmin}.items():
         yield case(f"{name}_last", lambda x, run=run: run(x, -1), (values(f32, 3, 4, 7),))
-        yield case(f"{name}_kept", lambda x, run=run: run(x, 1, keepdim=True), (values(f32, 3, 6, 2),))
+        yield case(
+            f"{name}_kept", lambda x, run=run: run(x, 1, keepdim=True), (values(f32, 3, 6, 2),)
+        )
         yield half(case(f"{name}", lambda x, run=run: run(x, -1), (values(f32, 3, 9),)))
     ties = torch.tensor([[1.0, 3.0, 3.0, 2.0], [-1.0, -1.0, -5.0, -5.0]])
     yield case("argmax_ties", lambda x: torch.argmax(x, -1), (ties,))
@@ -45,7 +59,9 @@ def extreme() -> Iterator[Delegated]:
 
 def softmax() -> Iterator[Delegated]:
     for name, run in {"softmax": F.softmax, "log_softmax": F.log_softmax}.items():
-        yield from halved([case(f"{name}_last", lambda x, run=run: run(x, -1), (values(f32, 3, 4, 7),))])
+        yield from halved(
+            [case(f"{name}_last", lambda x, run=run: run(x, -1), (values(f32, 3, 4, 7),))]
+        )
         yield case(f"{name}_first", lambda x, run=run: run(x, 0), (values(f32, 5, 3),))
         yield case(f"{name}_middle", lambda x, run=run: run(x, 1), (values(f32, 2, 5, 3, 2),))
     yield case("softmax_large", lambda x: F.softmax(x, -1), (values(f32, 3, 9, scale=40.0),))
@@ -67,15 +83,18 @@ class LayerNormWithout(nn.Module):
 
 
 def trained(module: nn.Module) -> nn.Module:
-    """Weights and statistics that are not all ones and zeros."""
+    """Replaces weights and statistics of zeros and ones by random ones."""
     with torch.no_grad():
-        for tensor in (*module.parameters(), *(b for b in module.buffers() if b.is_floating_point())):
+        for tensor in (
+            *module.parameters(),
+            *(b for b in module.buffers() if b.is_floating_point()),
+        ):
             tensor.copy_(torch.rand_like(tensor) + 0.5)
     return module
 
 
 class RmsNorm(nn.Module):
-    """As language models write it."""
+    """RMSNorm as language models write it."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -101,7 +120,11 @@ def normalization() -> Iterator[Delegated]:
     yield case("instance_by_groups", nn.GroupNorm(3, 3, affine=False), (values(f32, 1, 3, 4, 4),))
     convolution = nn.Sequential(nn.Conv2d(3, 5, 3), trained(nn.BatchNorm2d(5)))
     yield case("convolution_batch_norm", convolution, (values(f32, 1, 3, 6, 6),))
-    yield case("linear_batch_norm", nn.Sequential(nn.Linear(6, 5), trained(nn.BatchNorm1d(5))), (values(f32, 4, 6),))
+    yield case(
+        "linear_batch_norm",
+        nn.Sequential(nn.Linear(6, 5), trained(nn.BatchNorm1d(5))),
+        (values(f32, 4, 6),),
+    )
     yield case(
         "layer_norm_dynamic",
         trained(nn.LayerNorm(6)),
@@ -111,7 +134,7 @@ def normalization() -> Iterator[Delegated]:
 
 
 class Embedded(nn.Module):
-    """Words and where they are, which is the same for all of the batch."""
+    """Token embeddings plus positions that broadcast over the batch."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -123,7 +146,7 @@ class Embedded(nn.Module):
 
 
 class PostNorm(nn.Module):
-    """What a layer adds to its input is normalised, and what comes of that is added to the sum before, or to itself."""
+    """Post-norm: normalizes the residual sum; with `to_sum`, adds the result to the sum."""
 
     def __init__(self, norms: list[nn.Module], mixed: nn.Module, to_sum: bool) -> None:
         super().__init__()
@@ -147,8 +170,8 @@ class Averaged(nn.Module):
         return x.mean(1, keepdim=True)
 
 
-class NormedRows(nn.Module):
-    """A norm whose rows are multiplied by matrices, and perhaps taken by something else."""
+class NormLinear(nn.Module):
+    """A norm followed by linear layers, and optionally by another user."""
 
     def __init__(self, norm: nn.Module, layers: list[nn.Module], others: bool = False) -> None:
         super().__init__()
@@ -156,12 +179,12 @@ class NormedRows(nn.Module):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         rows = self.norm(x)
-        products = tuple(layer(rows) for layer in self.layers)
-        return (*products, rows.abs()) if self.others else products
+        projected = tuple(layer(rows) for layer in self.layers)
+        return (*projected, rows.abs()) if self.others else projected
 
 
-def normed_products() -> Iterator[Delegated]:
-    """Products of many rows that are normalised, whose layers may do that themselves where they are of halves."""
+def norm_gemm() -> Iterator[Delegated]:
+    """Norms before GEMMs of many rows, which the fp16 GEMM can fuse."""
 
     def layer(width: int, scale: float = 1.0) -> nn.Module:
         norm = trained(nn.LayerNorm(width))
@@ -171,28 +194,52 @@ def normed_products() -> Iterator[Delegated]:
 
     x = (values(f32, 1, 61, 96),)
     activated = nn.Sequential(nn.Linear(96, 128), nn.GELU())
-    yield half(case("activated", NormedRows(layer(96), [activated]), x))
-    # Means that are larger than deviations.
+    yield half(case("activated", NormLinear(layer(96), [activated]), x))
+    # Means larger than the standard deviations.
     three = [nn.Linear(72, 41), nn.Linear(72, 64, bias=False), nn.Linear(72, 40)]
-    yield half(case("three", NormedRows(layer(72), three), (values(f32, 2, 37, 72) + 9.0,)))
+    yield half(case("three", NormLinear(layer(72), three), (values(f32, 2, 37, 72) + 9.0,)))
     plain = nn.LayerNorm(64, elementwise_affine=False)
-    yield half(case("plain", NormedRows(plain, [nn.Linear(64, 96)]), (values(f32, 70, 64),)))
-    yield half(case("unbiased", NormedRows(trained(nn.LayerNorm(64, bias=False)), [nn.Linear(64, 64)]), (values(f32, 70, 64),)))
-    # Weights that become large, and some that halves could not tell apart, were they as small as they become.
-    yield half(case("large", NormedRows(layer(64, scale=200.0), [nn.Linear(64, 64)]), (values(f32, 65, 64) * 0.01,)))
-    yield half(case("small", NormedRows(layer(64, scale=1e-4), [nn.Linear(64, 64)]), (values(f32, 65, 64),)))
-    yield half(case("others", NormedRows(layer(64), [nn.Linear(64, 64)], others=True), (values(f32, 65, 64),)))
+    yield half(case("plain", NormLinear(plain, [nn.Linear(64, 96)]), (values(f32, 70, 64),)))
+    yield half(
+        case(
+            "unbiased",
+            NormLinear(trained(nn.LayerNorm(64, bias=False)), [nn.Linear(64, 64)]),
+            (values(f32, 70, 64),),
+        )
+    )
+    # Norm weights so large that results grow, and so small that fp16 could not represent them.
+    yield half(
+        case(
+            "large",
+            NormLinear(layer(64, scale=200.0), [nn.Linear(64, 64)]),
+            (values(f32, 65, 64) * 0.01,),
+        )
+    )
+    yield half(
+        case(
+            "small", NormLinear(layer(64, scale=1e-4), [nn.Linear(64, 64)]), (values(f32, 65, 64),)
+        )
+    )
+    yield half(
+        case(
+            "others",
+            NormLinear(layer(64), [nn.Linear(64, 64)], others=True),
+            (values(f32, 65, 64),),
+        )
+    )
     residual = nn.Linear(64, 64)
-    yield half(case("residual", lambda x, norm=layer(64): x + residual(norm(x)), (values(f32, 1, 65, 64),)))
-    # Rows of one number, which is large, and rows that are not finite.
+    yield half(
+        case("residual", lambda x, norm=layer(64): x + residual(norm(x)), (values(f32, 1, 65, 64),))
+    )
+    # Rows of one large repeated value, and rows that are not finite.
     rows = values(f32, 65, 64)
     rows[3], rows[40] = 1000.0, -777.0
     rows[5, 7], rows[6, 0], rows[64, 63] = math.inf, math.nan, -math.inf
-    yield half(case("uniform", NormedRows(layer(64), [nn.Linear(64, 64)]), (rows,)))
+    yield half(case("uniform", NormLinear(layer(64), [nn.Linear(64, 64)]), (rows,)))
 
 
-def normed_sums() -> Iterator[Delegated]:
-    """Sums that nothing before them takes, and norms of them; also of which others take the sum, and some that are not one call."""
+def residual_norms() -> Iterator[Delegated]:
+    """Residual additions followed by a norm, with other users and unfusable variants."""
 
     def layer(width: int) -> nn.Module:
         return trained(nn.LayerNorm(width))
@@ -210,7 +257,11 @@ def normed_sums() -> Iterator[Delegated]:
             case("both_given", lambda a, b, norm=norm: (a + b, norm(a + b)), (x, y)),
             case("two_norms", lambda a, b, norm=norm, rms=rms: (norm(a + b), rms(a + b)), (x, y)),
             case("long", PostNorm([RmsNorm(4104)], Averaged(), True), (values(f32, 1, 2, 4104),)),
-            case("turns", lambda a, b, norm=layer(772): norm(a + b), (values(f32, 3, 772), values(f32, 3, 772))),
+            case(
+                "turns",
+                lambda a, b, norm=layer(772): norm(a + b),
+                (values(f32, 3, 772), values(f32, 3, 772)),
+            ),
         ]
     )
     yield case("rows_again", lambda a, b, norm=norm: norm(b + a), (x, values(f32, 8, 8)))
@@ -219,7 +270,9 @@ def normed_sums() -> Iterator[Delegated]:
     yield case("planes", lambda a, b: planes(a + b), (values(f32, 3, 2, 6), values(f32, 2, 6)))
     yield case("part_of_planes", lambda a, b: planes(a + b), (values(f32, 3, 2, 6), values(f32, 6)))
     yield case("column", PostNorm([layer(8)], Averaged(), False), (x,))
-    yield case("odd", lambda a, b, norm=layer(7): norm(a + b), (values(f32, 3, 7), values(f32, 3, 7)))
+    yield case(
+        "odd", lambda a, b, norm=layer(7): norm(a + b), (values(f32, 3, 7), values(f32, 3, 7))
+    )
     yield case("scaled", lambda a, b, norm=norm: norm(torch.add(a, b, alpha=2)), (x, y))
     yield case("chained", lambda a, b, norm=norm: norm(a + torch.relu(b)), (x, y))
     yield case("twice", lambda a, norm=norm: norm(a + a), (x,))
@@ -233,7 +286,7 @@ def normed_sums() -> Iterator[Delegated]:
 
 
 def rms_factors() -> Iterator[Delegated]:
-    """The exporter takes what a norm is multiplied with for its weight, whatever its shape."""
+    """The exporter passes any factor of a norm as its weight, whatever its shape."""
 
     def norm(x):
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5)
@@ -242,7 +295,12 @@ def rms_factors() -> Iterator[Delegated]:
         return norm(x) * factor
 
     x = values(f32, 2, 3, 8)
-    yield from halved([case("gate", scaled, (x, values(f32, 2, 3, 8))), case("row", scaled, (x, values(f32, 3, 8)))])
+    yield from halved(
+        [
+            case("gate", scaled, (x, values(f32, 2, 3, 8))),
+            case("row", scaled, (x, values(f32, 3, 8))),
+        ]
+    )
     yield case("column", scaled, (x, values(f32, 2, 3, 1)))
     yield case("one", scaled, (x, values(f32, 1)))
     yield case("scalar", scaled, (x, values(f32)))
@@ -264,7 +322,7 @@ FAMILIES = {
     "extreme": extreme,
     "softmax": softmax,
     "normalization": normalization,
-    "normed_products": normed_products,
-    "normed_sums": normed_sums,
+    "normed_products": norm_gemm,
+    "normed_sums": residual_norms,
     "rms_factors": rms_factors,
 }

@@ -1,4 +1,4 @@
-"""Shapes, joining, indices, creation."""
+"""Shapes, concatenation, indexing, creation."""
 
 from __future__ import annotations
 
@@ -51,9 +51,15 @@ def move() -> Iterator[Delegated]:
 
 
 def join() -> Iterator[Delegated]:
-    yield from halved([case("cat", lambda x, y: torch.cat([x, y], 1), (values(f32, 2, 3), values(f32, 2, 5)))])
+    yield from halved(
+        [case("cat", lambda x, y: torch.cat([x, y], 1), (values(f32, 2, 3), values(f32, 2, 5)))]
+    )
     yield case("cat_first", lambda x, y: torch.cat([x, y]), (values(f32, 2, 3), values(f32, 1, 3)))
-    yield case("cat_channels", lambda x, y: torch.cat([x, y], 1), (values(f32, 1, 3, 4, 5), values(f32, 1, 2, 4, 5)))
+    yield case(
+        "cat_channels",
+        lambda x, y: torch.cat([x, y], 1),
+        (values(f32, 1, 3, 4, 5), values(f32, 1, 2, 4, 5)),
+    )
     yield case(
         "cat_many",
         lambda *x: torch.cat(x, -1),
@@ -94,10 +100,16 @@ def reading() -> Iterator[Delegated]:
         dynamic=({0: Dim("n", min=3, max=8)},),
     )
     rows = values(f32, 6, 5)
-    yield case("index_select", lambda x, i: torch.index_select(x, 1, i), (rows, torch.tensor([4, 0, 0, 2])))
-    yield case("index_select_first", lambda x, i: torch.index_select(x, 0, i), (rows, torch.tensor([5, 1])))
+    yield case(
+        "index_select", lambda x, i: torch.index_select(x, 1, i), (rows, torch.tensor([4, 0, 0, 2]))
+    )
+    yield case(
+        "index_select_first", lambda x, i: torch.index_select(x, 0, i), (rows, torch.tensor([5, 1]))
+    )
     yield case("gather", lambda x, i: torch.gather(x, 1, i), (rows, torch.randint(0, 5, (6, 3))))
-    yield case("gather_first", lambda x, i: torch.gather(x, 0, i), (rows, torch.randint(0, 6, (2, 5))))
+    yield case(
+        "gather_first", lambda x, i: torch.gather(x, 0, i), (rows, torch.randint(0, 6, (2, 5)))
+    )
     yield case("index", lambda x, i: x[i], (values(f32, 9), torch.tensor([3, 0, 8, 8])))
     yield case("index_rows", lambda x, i: x[i], (rows, torch.tensor([3, 0, 5, 5])))
     yield case("embedding", nn.Embedding(11, 6), (torch.randint(0, 11, (2, 4)),))
@@ -123,12 +135,14 @@ def creation() -> Iterator[Delegated]:
         dynamic=({1: Dim("n", min=1, max=8)},),
     )
     outside = ["aten::scalar_tensor.out"]
-    yield case("scalar", lambda x: torch.where(x > 0, x, torch.scalar_tensor(-1.0)), x, outside=outside)
+    yield case(
+        "scalar", lambda x: torch.where(x > 0, x, torch.scalar_tensor(-1.0)), x, outside=outside
+    )
     yield half(case("like", OnlyShape(), x))
 
 
 class Rows(nn.Module):
-    """Sizes of inputs as numbers inside the graph."""
+    """Input sizes used as values inside the graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +155,9 @@ class Rows(nn.Module):
 
 def symbolic() -> Iterator[Delegated]:
     n = Dim("n", min=1, max=8)
-    yield case("rows", Rows(), *[(values(f32, 1, m, 4),) for m in (6, 1, 8, 3)], dynamic={"x": {1: n}})
+    yield case(
+        "rows", Rows(), *[(values(f32, 1, m, 4),) for m in (6, 1, 8, 3)], dynamic={"x": {1: n}}
+    )
     sizes = [(values(f32, m, 3),) for m in (6, 4, 8, 3)]
     rows = ({0: Dim("n", min=3, max=8)},)
     yield case("rows_less_one", lambda x: x[: x.shape[0] - 1] * 2, *sizes, dynamic=rows)

@@ -1,4 +1,4 @@
-"""Pictures and signals: convolutions, pooling, resampling, padding."""
+"""Images and signals: convolution, pooling, resampling, padding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.export import Dim
 from .table import Delegated, case, half, halved
 
 
-def picture(channels: int, height: int = 7, width: int = 6) -> tuple[torch.Tensor]:
+def image(channels: int, height: int = 7, width: int = 6) -> tuple[torch.Tensor]:
     return (values(f32, 1, channels, height, width),)
 
 
@@ -32,7 +32,7 @@ def convolution() -> Iterator[Delegated]:
         "whole": nn.Conv2d(3, 4, (7, 6)),
     }
     for name, module in plain.items():
-        yield case(f"conv2d_{name}", module, picture(module.in_channels))
+        yield case(f"conv2d_{name}", module, image(module.in_channels))
     groups = {
         "grouped": nn.Conv2d(6, 4, 3, groups=2),
         "grouped_three": nn.Conv2d(6, 9, 3, padding=1, groups=3),
@@ -43,17 +43,19 @@ def convolution() -> Iterator[Delegated]:
         "depthwise_twice": nn.Conv2d(4, 8, 3, padding=1, groups=4),
     }
     for name, module in groups.items():
-        yield case(f"conv2d_{name}", module, picture(module.in_channels))
-    yield half(case("conv2d", nn.Conv2d(3, 8, 3, padding=1), picture(3)))
-    yield half(case("conv2d_pointwise", nn.Conv2d(6, 9, 1), picture(6)))
-    yield half(case("conv2d_depthwise", nn.Conv2d(6, 6, 3, padding=1, groups=6), picture(6)))
-    yield case("conv2d_relu", nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU()), picture(3))
-    yield case("conv2d_relu6", nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU6()), picture(3))
-    yield case("conv2d_hardtanh", nn.Sequential(nn.Conv2d(3, 5, 1), nn.Hardtanh(-0.3, 0.6)), picture(3))
-    yield case("conv2d_silu", nn.Sequential(nn.Conv2d(3, 5, 3), nn.SiLU()), picture(3))
-    yield case("conv2d_many_channels", nn.Conv2d(35, 33, 1), picture(35, 3, 3))
-    yield case("conv2d_large", nn.Conv2d(3, 4, 3, padding=1), picture(3, 33, 31))
-    # Wide enough to be products of tiles on devices of many invocations.
+        yield case(f"conv2d_{name}", module, image(module.in_channels))
+    yield half(case("conv2d", nn.Conv2d(3, 8, 3, padding=1), image(3)))
+    yield half(case("conv2d_pointwise", nn.Conv2d(6, 9, 1), image(6)))
+    yield half(case("conv2d_depthwise", nn.Conv2d(6, 6, 3, padding=1, groups=6), image(6)))
+    yield case("conv2d_relu", nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU()), image(3))
+    yield case("conv2d_relu6", nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU6()), image(3))
+    yield case(
+        "conv2d_hardtanh", nn.Sequential(nn.Conv2d(3, 5, 1), nn.Hardtanh(-0.3, 0.6)), image(3)
+    )
+    yield case("conv2d_silu", nn.Sequential(nn.Conv2d(3, 5, 3), nn.SiLU()), image(3))
+    yield case("conv2d_many_channels", nn.Conv2d(35, 33, 1), image(35, 3, 3))
+    yield case("conv2d_large", nn.Conv2d(3, 4, 3, padding=1), image(3, 33, 31))
+    # Wide enough for tiled GEMM on large GPUs.
     wide = {
         "wide": (nn.Conv2d(16, 40, 3, stride=2, padding=1), 1, 15, 14),
         "wide_grouped": (nn.Conv2d(32, 66, 3, padding=(0, 2), dilation=(1, 2), groups=2), 1, 9, 11),
@@ -71,14 +73,18 @@ def convolution() -> Iterator[Delegated]:
     )
     yield case(
         "conv2d_strided_dynamic",
-        nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1, groups=4)),
+        nn.Sequential(
+            nn.Conv2d(3, 4, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(4, 4, 3, padding=1, groups=4),
+        ),
         *[(values(f32, 1, 3, n, n),) for n in (8, 4, 12, 6)],
         dynamic=({2: 2 * Dim("n", min=2, max=6), 3: 2 * Dim("n", min=2, max=6)},),
     )
 
 
-class Beside(nn.Module):
-    """A convolution of each channel by itself whose result is asked for, too."""
+class DepthwiseOutput(nn.Module):
+    """A depthwise convolution whose result is also an output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +96,7 @@ class Beside(nn.Module):
 
 
 class Inverted(nn.Module):
-    """What is added is what comes before."""
+    """An inverted residual block."""
 
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
@@ -107,7 +113,9 @@ class Inverted(nn.Module):
 
 
 def separable() -> Iterator[Delegated]:
-    def separated(channels: int, out: int, kernel: int | tuple, *between: nn.Module, **options: Any) -> nn.Module:
+    def separated(
+        channels: int, out: int, kernel: int | tuple, *between: nn.Module, **options: Any
+    ) -> nn.Module:
         first = nn.Conv2d(channels, channels, kernel, groups=channels, **options)
         return nn.Sequential(first, *between, nn.Conv2d(channels, out, 1))
 
@@ -123,11 +131,13 @@ def separable() -> Iterator[Delegated]:
         "many_channels": (separated(210, 44, 3, nn.ReLU6(), padding=1), 7, 7),
         "wide": (separated(5, 6, 3, nn.ReLU(), padding=1), 21, 35),
         "residual": (Inverted(8, 40), 14, 14),
-        "beside": (Beside(), 6, 5),
+        "beside": (DepthwiseOutput(), 6, 5),
     }
     for name, (module, height, width) in modules.items():
-        channels = next(layer for layer in module.modules() if isinstance(layer, nn.Conv2d)).in_channels
-        yield from halved([case(f"separable_{name}", module, picture(channels, height, width))])
+        channels = next(
+            layer for layer in module.modules() if isinstance(layer, nn.Conv2d)
+        ).in_channels
+        yield from halved([case(f"separable_{name}", module, image(channels, height, width))])
     line = nn.Sequential(nn.Conv1d(6, 6, 3, padding=1, groups=6), nn.ReLU(), nn.Conv1d(6, 10, 1))
     yield case("separable_line", line, (values(f32, 1, 6, 13),))
     yield case(
@@ -153,8 +163,12 @@ def convolution_1d() -> Iterator[Delegated]:
         yield case(f"conv1d_{name}", module, (values(f32, 1, module.in_channels, 11),))
     yield case("conv1d_batch", nn.Conv1d(3, 5, 3), (values(f32, 2, 3, 9),))
     yield half(case("conv1d", nn.Conv1d(3, 5, 3), (values(f32, 1, 3, 11),)))
-    yield half(case("conv1d_depthwise", nn.Conv1d(6, 6, 3, padding=1, groups=6), (values(f32, 1, 6, 11),)))
-    yield case("conv1d_relu", nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU()), (values(f32, 1, 3, 11),))
+    yield half(
+        case("conv1d_depthwise", nn.Conv1d(6, 6, 3, padding=1, groups=6), (values(f32, 1, 6, 11),))
+    )
+    yield case(
+        "conv1d_relu", nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU()), (values(f32, 1, 3, 11),)
+    )
 
 
 def transposed() -> Iterator[Delegated]:
@@ -167,28 +181,34 @@ def transposed() -> Iterator[Delegated]:
         "no_bias": nn.ConvTranspose2d(3, 4, (2, 3), bias=False),
     }
     for name, module in modules.items():
-        yield case(f"transposed_{name}", module, picture(module.in_channels, 4, 5))
-    yield half(case("transposed", nn.ConvTranspose2d(3, 4, 3, stride=2), picture(3, 4, 5)))
+        yield case(f"transposed_{name}", module, image(module.in_channels, 4, 5))
+    yield half(case("transposed", nn.ConvTranspose2d(3, 4, 3, stride=2), image(3, 4, 5)))
 
 
 def pooling() -> Iterator[Delegated]:
     yield from halved(
         [
-            case("max_pool2d", nn.MaxPool2d(2), picture(3)),
-            case("avg_pool2d", nn.AvgPool2d(2), picture(3)),
-            case("adaptive_to_one", nn.AdaptiveAvgPool2d(1), picture(5)),
+            case("max_pool2d", nn.MaxPool2d(2), image(3)),
+            case("avg_pool2d", nn.AvgPool2d(2), image(3)),
+            case("adaptive_to_one", nn.AdaptiveAvgPool2d(1), image(5)),
         ]
     )
-    yield case("max_pool2d_padded", nn.MaxPool2d(3, stride=2, padding=1), picture(3))
-    yield case("max_pool2d_dilated", nn.MaxPool2d(2, stride=1, dilation=2), picture(3))
-    yield case("max_pool2d_ceil", nn.MaxPool2d(3, stride=2, ceil_mode=True), picture(3))
-    yield case("max_pool2d_uneven", nn.MaxPool2d((3, 2), stride=(1, 2)), picture(3))
-    yield case("max_pool2d_indices", lambda x: F.max_pool2d(x, 2, return_indices=True), picture(3))
-    yield case("max_pool2d_negative", nn.MaxPool2d(3, stride=2, padding=1), (-values(f32, 1, 2, 5, 5).abs() - 1,))
-    yield case("avg_pool2d_padded", nn.AvgPool2d(3, stride=2, padding=1), picture(3))
-    yield case("avg_pool2d_padding_not_counted", nn.AvgPool2d(3, 2, 1, count_include_pad=False), picture(3))
-    yield case("avg_pool2d_ceil", nn.AvgPool2d(3, stride=2, ceil_mode=True), picture(3))
-    yield case("avg_pool2d_divisor", nn.AvgPool2d(2, divisor_override=3), picture(3))
+    yield case("max_pool2d_padded", nn.MaxPool2d(3, stride=2, padding=1), image(3))
+    yield case("max_pool2d_dilated", nn.MaxPool2d(2, stride=1, dilation=2), image(3))
+    yield case("max_pool2d_ceil", nn.MaxPool2d(3, stride=2, ceil_mode=True), image(3))
+    yield case("max_pool2d_uneven", nn.MaxPool2d((3, 2), stride=(1, 2)), image(3))
+    yield case("max_pool2d_indices", lambda x: F.max_pool2d(x, 2, return_indices=True), image(3))
+    yield case(
+        "max_pool2d_negative",
+        nn.MaxPool2d(3, stride=2, padding=1),
+        (-values(f32, 1, 2, 5, 5).abs() - 1,),
+    )
+    yield case("avg_pool2d_padded", nn.AvgPool2d(3, stride=2, padding=1), image(3))
+    yield case(
+        "avg_pool2d_padding_not_counted", nn.AvgPool2d(3, 2, 1, count_include_pad=False), image(3)
+    )
+    yield case("avg_pool2d_ceil", nn.AvgPool2d(3, stride=2, ceil_mode=True), image(3))
+    yield case("avg_pool2d_divisor", nn.AvgPool2d(2, divisor_override=3), image(3))
     yield case("max_pool1d", nn.MaxPool1d(2), (values(f32, 1, 3, 8),))
     yield case("avg_pool1d", nn.AvgPool1d(3, stride=2), (values(f32, 1, 3, 9),))
     yield case(
@@ -205,69 +225,101 @@ def resampling() -> Iterator[Delegated]:
 
     yield from halved(
         [
-            case("nearest_twice", resize(scale_factor=2, mode="nearest"), picture(3, 3, 4)),
-            case("bilinear_twice", resize(scale_factor=2, mode="bilinear", align_corners=False), picture(3, 3, 4)),
-            case("pixel_shuffle", nn.PixelShuffle(2), picture(8, 3, 4)),
+            case("nearest_twice", resize(scale_factor=2, mode="nearest"), image(3, 3, 4)),
+            case(
+                "bilinear_twice",
+                resize(scale_factor=2, mode="bilinear", align_corners=False),
+                image(3, 3, 4),
+            ),
+            case("pixel_shuffle", nn.PixelShuffle(2), image(8, 3, 4)),
         ]
     )
-    yield case("nearest_size", resize(size=(5, 7), mode="nearest"), picture(2, 3, 4))
-    yield case("nearest_smaller", resize(size=(2, 3), mode="nearest"), picture(2, 5, 7))
-    yield case("bilinear_size", resize(size=(5, 7), mode="bilinear", align_corners=False), picture(2, 3, 4))
-    yield case("bilinear_corners", resize(size=(5, 7), mode="bilinear", align_corners=True), picture(2, 3, 4))
-    yield case("bilinear_smaller", resize(size=(2, 3), mode="bilinear", align_corners=False), picture(2, 5, 7))
-    yield case("bilinear_factor", resize(scale_factor=1.5, mode="bilinear", align_corners=False), picture(2, 4, 6))
-    yield case("pixel_shuffle_three", nn.PixelShuffle(3), picture(9, 2, 3))
+    yield case("nearest_size", resize(size=(5, 7), mode="nearest"), image(2, 3, 4))
+    yield case("nearest_smaller", resize(size=(2, 3), mode="nearest"), image(2, 5, 7))
+    yield case(
+        "bilinear_size", resize(size=(5, 7), mode="bilinear", align_corners=False), image(2, 3, 4)
+    )
+    yield case(
+        "bilinear_corners", resize(size=(5, 7), mode="bilinear", align_corners=True), image(2, 3, 4)
+    )
+    yield case(
+        "bilinear_smaller",
+        resize(size=(2, 3), mode="bilinear", align_corners=False),
+        image(2, 5, 7),
+    )
+    yield case(
+        "bilinear_factor",
+        resize(scale_factor=1.5, mode="bilinear", align_corners=False),
+        image(2, 4, 6),
+    )
+    yield case("pixel_shuffle_three", nn.PixelShuffle(3), image(9, 2, 3))
     grid = (torch.rand(1, 4, 5, 2) * 2.4 - 1.2,)
 
     def sample(x, grid):
         return F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=True)
 
-    yield from halved([case("grid_sample", sample, picture(3, 5, 6) + grid)])
+    yield from halved([case("grid_sample", sample, image(3, 5, 6) + grid)])
     priors = torch.ops.et_vk.grid_priors
-    yield case("grid_priors", lambda x: priors(x, 8, 0.5), picture(2, 3, 4))
+    yield case("grid_priors", lambda x: priors(x, 8, 0.5), image(2, 3, 4))
 
 
 def padding() -> Iterator[Delegated]:
     yield from halved([case("pad", lambda x: F.pad(x, (1, 2)), (values(f32, 2, 3, 5),))])
     yield case("pad_value", lambda x: F.pad(x, (1, 0, 2, 1), value=-1.5), (values(f32, 2, 3, 5),))
-    yield case("pad_picture", lambda x: F.pad(x, (1, 2, 3, 1)), picture(3, 4, 5))
-    yield case("pad_channels", lambda x: F.pad(x, (0, 0, 0, 0, 1, 2)), picture(3, 4, 5))
+    yield case("pad_picture", lambda x: F.pad(x, (1, 2, 3, 1)), image(3, 4, 5))
+    yield case("pad_channels", lambda x: F.pad(x, (0, 0, 0, 0, 1, 2)), image(3, 4, 5))
     yield case("pad_crop", lambda x: F.pad(x, (-1, 2)), (values(f32, 2, 3, 5),))
-    yield case("pad_convolution", nn.Sequential(nn.ZeroPad2d((1, 2, 0, 1)), nn.Conv2d(3, 4, 3)), picture(3, 5, 5))
+    yield case(
+        "pad_convolution",
+        nn.Sequential(nn.ZeroPad2d((1, 2, 0, 1)), nn.Conv2d(3, 4, 3)),
+        image(3, 5, 5),
+    )
 
 
-class Last(nn.Module):
-    """Blocks as ConvNeXt has: convolutions of each channel by itself between layers whose channels come last."""
+class ConvNext(nn.Module):
+    """ConvNeXt blocks: depthwise convolutions between channels-last layers."""
 
     def __init__(self, stride: int = 1, **options) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 2, stride=2)
         convolution = lambda **more: nn.Conv2d(8, 8, groups=8, **more)
-        self.depthwise = nn.ModuleList([convolution(kernel_size=3, padding=1), convolution(kernel_size=(5, 3), padding=(4, 1), dilation=(2, 1), bias=False)])
+        self.depthwise = nn.ModuleList(
+            [
+                convolution(kernel_size=3, padding=1),
+                convolution(kernel_size=(5, 3), padding=(4, 1), dilation=(2, 1), bias=False),
+            ]
+        )
         self.down = convolution(kernel_size=3, stride=(2, 1), padding=1)
         self.norms = nn.ModuleList(nn.LayerNorm(8) for _ in range(3))
         self.wide = nn.ModuleList(nn.Linear(8, 16) for _ in range(2))
         self.narrow = nn.ModuleList(nn.Linear(16, 8) for _ in range(2))
-        self.scales = nn.ParameterList(nn.Parameter(torch.tensor([0.5, 0.25, 1, 2, 0.5, 1, 3, 1]).view(8, 1, 1)) for _ in range(2))
+        self.scales = nn.ParameterList(
+            nn.Parameter(torch.tensor([0.5, 0.25, 1, 2, 0.5, 1, 3, 1]).view(8, 1, 1))
+            for _ in range(2)
+        )
 
     def forward(self, x):
         x = self.stem(x)
-        for convolution, norm, wide, narrow, scale in zip(self.depthwise, self.norms, self.wide, self.narrow, self.scales):
+        for convolution, norm, wide, narrow, scale in zip(
+            self.depthwise, self.norms, self.wide, self.narrow, self.scales
+        ):
             y = norm(convolution(x).permute(0, 2, 3, 1))
             x = x + scale * narrow(nn.functional.gelu(wide(y))).permute(0, 3, 1, 2)
         return self.norms[2](self.down(x).permute(0, 2, 3, 1)), x
 
 
 def channels_last() -> Iterator[Delegated]:
-    yield from halved([case("blocks", Last(), (values(f32, 2, 3, 14, 22),))])
+    yield from halved([case("blocks", ConvNext(), (values(f32, 2, 3, 14, 22),))])
 
 
 class Dense(nn.Module):
-    """Layers that take what all layers before them made."""
+    """Densely connected layers: each layer's input is the concatenation of all earlier outputs."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Conv2d(4 + 4 * number, 4, 3, padding=1) for number in range(4))
+        self.layers = nn.ModuleList(
+            nn.Conv2d(4 + 4 * number, 4, 3, padding=1) for number in range(4)
+        )
 
     def forward(self, x):
         made = [x.neg()]
@@ -277,23 +329,38 @@ class Dense(nn.Module):
 
 
 class Gaps(nn.Module):
-    """Parts of rows, with so few elements between them that four neighbours are of two rows, or just not."""
+    """Concatenations with short gaps: four neighbouring elements span two rows, or just fit."""
 
     def forward(self, a, b, c):
-        joined = torch.cat([a, b], 1), torch.cat([a, c], 1), torch.cat([c, a, b], 1), torch.cat([b, b, c], 1)
+        joined = (
+            torch.cat([a, b], 1),
+            torch.cat([a, c], 1),
+            torch.cat([c, a, b], 1),
+            torch.cat([b, b, c], 1),
+        )
         return tuple(each.neg() for each in joined)
 
 
 def dense() -> Iterator[Delegated]:
     parts = [values(f32, 7, count, 1) for count in (1, 2, 3)]
-    yield from halved([case("gaps", Gaps(), tuple(parts)), case("odd_gaps", Gaps(), tuple(values(f32, 5, count, 3) for count in (1, 2, 4)))])
+    yield from halved(
+        [
+            case("gaps", Gaps(), tuple(parts)),
+            case("odd_gaps", Gaps(), tuple(values(f32, 5, count, 3) for count in (1, 2, 4))),
+        ]
+    )
     yield from halved([case("layers", Dense(), (values(f32, 1, 4, 8, 8),))])
 
 
-class Many(nn.Module):
-    """A convolution over so much that it keeps a large device busy, of small inputs, and what tells its results apart in few numbers."""
+class LargeConv(nn.Module):
+    """A convolution large enough to keep a big GPU busy.
 
-    def __init__(self, layer: nn.Conv2d, plane: tuple[int, int], follows: nn.Module | None = None) -> None:
+    Small inputs are broadcast, and the results are reduced to a few distinguishing values.
+    """
+
+    def __init__(
+        self, layer: nn.Conv2d, plane: tuple[int, int], follows: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.layer, self.follows = layer, follows
         self.register_buffer("places", values(f32, 1, 1, *plane).abs() + 0.5)
@@ -307,22 +374,44 @@ class Many(nn.Module):
 
 
 def overlapping() -> Iterator[Delegated]:
-    def pictures(count: int, channels: int, height: int, width: int) -> tuple:
+    def images(count: int, channels: int, height: int, width: int) -> tuple:
         return values(f32, 1, channels, height, width), values(f32, count, 1, 1, 1)
 
-    # Of so many pictures, the exporter leaves some operators to the CPU.
-    outside = {"outside": ("aten::amax.out", "aten::convolution.out", "aten::mean.out"), "delegates": 2}
-    yield from halved([
-        case("small", Many(nn.Conv2d(16, 32, 3, padding=1), (7, 7)), pictures(112, 16, 7, 7), **outside),
-        case("odd", Many(nn.Conv2d(19, 70, (3, 2), padding=(2, 1), dilation=(1, 2)), (7, 9), nn.SiLU()), pictures(40, 19, 5, 9), **outside),
-        case("shared", Many(nn.Conv2d(33, 64, 3, padding=1, bias=False), (6, 6), nn.ReLU()), pictures(62, 33, 6, 6), **outside),
-        case(
-            "strips",
-            Many(nn.Conv2d(16, 32, (2, 3), padding=(0, 1)), (95, 134)),
-            (values(f32, 1, 16, 1, 134), values(f32, 1, 1, 96, 1)),
-            outside=("aten::amax.out", "aten::mean.out"),
-        ),
-    ])
+    # At this batch size, the exporter leaves some operators on the CPU.
+    outside = {
+        "outside": ("aten::amax.out", "aten::convolution.out", "aten::mean.out"),
+        "delegates": 2,
+    }
+    yield from halved(
+        [
+            case(
+                "small",
+                LargeConv(nn.Conv2d(16, 32, 3, padding=1), (7, 7)),
+                images(112, 16, 7, 7),
+                **outside,
+            ),
+            case(
+                "odd",
+                LargeConv(
+                    nn.Conv2d(19, 70, (3, 2), padding=(2, 1), dilation=(1, 2)), (7, 9), nn.SiLU()
+                ),
+                images(40, 19, 5, 9),
+                **outside,
+            ),
+            case(
+                "shared",
+                LargeConv(nn.Conv2d(33, 64, 3, padding=1, bias=False), (6, 6), nn.ReLU()),
+                images(62, 33, 6, 6),
+                **outside,
+            ),
+            case(
+                "strips",
+                LargeConv(nn.Conv2d(16, 32, (2, 3), padding=(0, 1)), (95, 134)),
+                (values(f32, 1, 16, 1, 134), values(f32, 1, 1, 96, 1)),
+                outside=("aten::amax.out", "aten::mean.out"),
+            ),
+        ]
+    )
 
 
 FAMILIES = {

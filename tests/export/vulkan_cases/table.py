@@ -1,4 +1,4 @@
-"""The words in which the tables of cases for the Vulkan delegate are written."""
+"""Building blocks of the case tables for the Vulkan delegate."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ Quantize = Callable[[Any, Inputs], Any]
 
 @dataclass
 class Delegated(Case):
-    """A case whose operators run in Vulkan delegates: all of them, unless `outside` says otherwise."""
+    """A case that runs in Vulkan delegates entirely, except for the operators in `outside`."""
 
     options: dict[str, Any] = field(default_factory=dict)
     """Compile options of the partitioner."""
     outside: Sequence[str] = ()
-    """The operators that stay with the CPU."""
+    """Operators that stay on the CPU."""
     delegates: int = 1
-    """How many delegates there are in all methods."""
+    """Number of delegates in all methods together."""
     quantize: Quantize | None = None
-    """From the module and its first inputs to the module that is exported, and that expected outputs come from."""
+    """Maps the module and its first inputs to the module to export and compare with."""
     methods: dict[str, tuple[Run, Sequence[Inputs]]] = field(default_factory=dict)
-    """Methods beside `forward`."""
+    """Methods in addition to `forward`."""
     config: Any = None
-    """How the file is written."""
+    """Serialization options."""
     sequence: bool = False
-    """Whether the inputs are steps of one history."""
+    """Whether the inputs are consecutive calls on the same state."""
     note: str = ""
     refused: bool = False
-    """Whether the delegate refuses the file, since it cannot tell what it means; the manifest does not list it then."""
+    """Whether the delegate must reject the file as ambiguous; the manifest omits it then."""
 
 
 def case(name: str, run: Run, *inputs: Inputs, **options: Any) -> Delegated:
@@ -38,7 +38,7 @@ def case(name: str, run: Run, *inputs: Inputs, **options: Any) -> Delegated:
 
 
 def halved(cases: Iterable[Delegated]) -> Iterator[Delegated]:
-    """Each case, and the same in half precision on the device."""
+    """Each case twice: as it is, and in half precision on the device."""
     for each in cases:
         yield each
         yield half(each)

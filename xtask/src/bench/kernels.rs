@@ -67,7 +67,7 @@ pub(crate) fn run(options: &KernelOptions) -> Result<()> {
         if options.alone { (BTreeMap::new(), None) } else { time_peer(&python, &kernels)? };
     let mut faults = Vec::new();
     println!(
-        "| family | shape | precision | torchlet, µs | reached | of the device | PyTorch CUDA, µs | shaders |"
+        "| family | shape | dtype | torchlet, µs | achieved | of peak | PyTorch CUDA, µs | shaders |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     for kernel in &kernels {
@@ -214,7 +214,12 @@ mod tests {
 
     #[test]
     fn dispatches_are_compared_with_their_limit() {
-        let call = |name, time, operations, bytes| json!({ "name": name, "on_device": true, "nanoseconds": { "p50": time }, "operations": operations, "bytes": bytes });
+        let call = |name, time, operations, bytes| {
+            json!({
+                "name": name, "on_device": true, "nanoseconds": { "p50": time },
+                "operations": operations, "bytes": bytes
+            })
+        };
         let profile = json!({
             "calls": [
                 call("input (copy)", 9e9, 0.0, 0.0),

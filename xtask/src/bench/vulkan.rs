@@ -137,7 +137,7 @@ fn choose(names: &[String]) -> Result<Vec<Choice>> {
     let is = |choice: &Choice, name: &String| format!("{}_{}", choice.1, choice.2) == *name;
     for name in names {
         if !MODELS.iter().any(|choice| is(choice, name)) {
-            bail!("there is no model {name}");
+            bail!("unknown model {name}");
         }
     }
     let named = |choice: &&Choice| names.is_empty() || names.iter().any(|name| is(choice, name));
@@ -294,8 +294,9 @@ impl<'o> Bench<'o> {
 
     fn print_conditions(&self, open_device: &mut [f64]) {
         println!(
-            "\nMedians, batch 1, inputs and outputs on the host. Loads are cold without pipelines kept from a run before, warm \
-             with them; the driver keeps none. Before the first load of a process, opening the device takes {}.",
+            "\nMedians, batch 1, inputs and outputs on the host. Cold loads compile pipelines, warm \
+             loads use the pipeline cache; the driver's own cache is off. Before the first load of \
+             a process, opening the device lasts {}.",
             cell(open_device)
         );
         let why_not = match &self.python {

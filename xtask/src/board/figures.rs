@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_read_as_they_are_written() {
+    fn limits_round_trip() {
         let text = "board: flash 10, ram 2\nboard model: run 1234567\n";
         assert_eq!(print(&parse(text).unwrap()), text);
         assert!(parse("board: flash many").is_err());

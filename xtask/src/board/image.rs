@@ -1,6 +1,6 @@
 //! Builds and runs firmware images, and decodes their logs.
 
-use super::machines::{Board, Machine, SHIFT};
+use super::machines::{Board, ICOUNT_SHIFT, Machine};
 use crate::process::{self, cargo, command, root, target_dir};
 use anyhow::{Context, Result, bail, ensure};
 use defmt_decoder::{DecodeError, Table};
@@ -33,7 +33,7 @@ impl Image {
     }
 
     /// Writes the image in another format beside it, and returns the path.
-    pub(crate) fn write_beside(&self, ending: &str, bytes: &[u8]) -> Result<String> {
+    pub(crate) fn write_converted(&self, ending: &str, bytes: &[u8]) -> Result<String> {
         let path = self.path.with_extension(ending);
         std::fs::write(&path, bytes)?;
         Ok(path.display().to_string())
@@ -47,7 +47,7 @@ impl Image {
     pub(crate) fn run(&self, machine: &Machine, arguments: &[String]) -> Result<Vec<String>> {
         let mut qemu = command(machine.program, machine.args);
         qemu.args(["-display", "none", "-monitor", "none", "-serial", "none"]);
-        qemu.args(["-icount", &format!("shift={SHIFT}")]);
+        qemu.args(["-icount", &format!("shift={ICOUNT_SHIFT}")]);
         let mut semihosting = "enable=on,target=native,arg=image".to_owned();
         for argument in arguments {
             semihosting += ",arg=";

@@ -23,12 +23,12 @@ pub(crate) struct Machine {
 
 /// QEMU's icount shift: each instruction takes 2^6 ns of virtual time, more than a tick of any
 /// clock, so that clocks count instructions.
-pub(crate) const SHIFT: u32 = 6;
+pub(crate) const ICOUNT_SHIFT: u32 = 6;
 
 impl Machine {
     /// Converts ticks to instructions.
     pub(crate) fn instructions(&self, ticks: u64) -> u64 {
-        (ticks * self.tick / 1000) >> SHIFT
+        (ticks * self.tick / 1000) >> ICOUNT_SHIFT
     }
 }
 

@@ -155,7 +155,7 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
         _ => {}
     }
     if board.name == UF2_BOARD {
-        println!("copy to the board: {}", image.write_beside("uf2", &uf2::of(&image.elf)?)?);
+        println!("copy to the board: {}", image.write_converted("uf2", &uf2::of(&image.elf)?)?);
     }
     let Some(machine) = &board.machine else { return Ok(()) };
     let lines = image.run(machine, &files(board, machine))?;

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_match_the_calendar() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_399, "2000-02-28T23:59:59Z"),
@@ -212,8 +212,17 @@ mod tests {
     #[test]
     fn reverse_dependencies() {
         let tree = "0 torchlet-cli v0.1.0 (/x)\n1 a v1.0.0\n2 b v2.0.0\n1 b v2.0.0 (*)\n";
-        let package = |name: &str, version: &str| json!({ "name": name, "version": version, "license": "MIT/Apache-2.0", "manifest_path": "/none/Cargo.toml" });
-        let metadata = json!({ "packages": [package("torchlet-cli", "0.1.0"), package("a", "1.0.0"), package("b", "2.0.0")] });
+        let package = |name: &str, version: &str| {
+            json!({
+                "name": name, "version": version, "license": "MIT/Apache-2.0",
+                "manifest_path": "/none/Cargo.toml"
+            })
+        };
+        let metadata = json!({
+            "packages": [
+                package("torchlet-cli", "0.1.0"), package("a", "1.0.0"), package("b", "2.0.0")
+            ]
+        });
         let lock = "[[package]]\nname = \"a\"\nversion = \"1.0.0\"\nchecksum = \"12\"\n\n[[package]]\nname = \"b\"\nversion = \"2.0.0\"\n";
         let bill = Bill::of(tree, &metadata, lock).unwrap();
         assert_eq!(bill.version(), "0.1.0");

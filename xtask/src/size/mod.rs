@@ -126,7 +126,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("  with error messages   {messages}");
     println!("  without core          {empty}");
     let core = sizes.flash().saturating_sub(empty.flash());
-    println!("core: {core} bytes of flash, beside {} of an image without it", empty.flash());
+    println!(
+        "core: {core} bytes of flash, in addition to {} of an image without it",
+        empty.flash()
+    );
     list_symbols(&plain, options.symbols)?;
     if core > LIMIT {
         bail!("core uses {core} bytes of flash, more than the limit of {LIMIT}");

@@ -1,18 +1,19 @@
-//! The sets of features that crates are checked with.
+//! Feature sets that crates are checked with.
 
 use crate::process::{cargo, output};
 use anyhow::Result;
 use serde_json::Value;
 
-/// A package of the workspace with some of its features and no others.
+/// A workspace package with a feature set.
 pub(super) struct FeatureSet {
     pub(super) package: String,
     pub(super) features: String,
 }
 
-/// Each package without features and with each feature alone. All together, and the default ones,
-/// are what the rest of the tests uses; pairs would repeat most of it, since features here add to
-/// each other and none takes away.
+/// Each package without features, and with each feature alone.
+///
+/// The other tests cover all features together and the default features. Pairs would repeat most of
+/// the work, because features are additive.
 pub(super) fn sets() -> Result<Vec<FeatureSet>> {
     let metadata = output(cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
     let metadata: Value = serde_json::from_slice(&metadata)?;
@@ -22,7 +23,7 @@ pub(super) fn sets() -> Result<Vec<FeatureSet>> {
         let features = package["features"].as_object().into_iter().flatten();
         let features: Vec<&str> =
             features.map(|(name, _)| name.as_str()).filter(|name| *name != "default").collect();
-        // The only feature of all is what `--all-features` is.
+        // A single feature equals `--all-features`.
         let alone = if features.len() > 1 { &features[..] } else { &[] };
         let none = (!features.is_empty()).then_some("");
         sets.extend(none.iter().chain(alone).map(|features| FeatureSet {

@@ -1,30 +1,30 @@
-//! The one test command: a list of steps, each of which can be run alone.
+//! The test command: a list of steps that also run separately.
 
-mod beside;
+mod background;
 mod features;
 mod steps;
 mod usage;
 
 use anyhow::{Result, bail};
-use beside::Beside;
+use background::Background;
 use std::path::PathBuf;
 use steps::{Outcome, STEPS, Step};
-use usage::Watch;
+use usage::Stopwatch;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The steps to run; all if none is named
+    /// The steps to run [default: all]
     steps: Vec<String>,
-    /// Steps to leave out
+    /// Steps to skip
     #[arg(long)]
     skip: Vec<String>,
-    /// Lists the steps
+    /// List the steps
     #[arg(long)]
     list: bool,
-    /// Only notes what cannot run on this machine, instead of failing
+    /// Report steps that cannot run on this machine instead of failing
     #[arg(long)]
     allow_missing: bool,
-    /// Writes the lines of the summary to this file, too
+    /// Also write the summary to this file
     #[arg(long, hide = true)]
     summary: Option<PathBuf>,
 }
@@ -34,7 +34,7 @@ impl Options {
     fn chosen(&self) -> Result<Vec<&'static Step>> {
         for name in self.steps.iter().chain(&self.skip) {
             if !STEPS.iter().any(|step| step.name == name) {
-                bail!("there is no step {name}; `cargo xtask test --list` lists them");
+                bail!("unknown step {name}; `cargo xtask test --list` lists the steps");
             }
         }
         let named = |names: &[String], step: &Step| names.iter().any(|name| name == step.name);
@@ -52,27 +52,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         return Ok(());
     }
-    let all = Watch::start();
-    let (beside, here): (Vec<_>, Vec<_>) =
-        options.chosen()?.into_iter().partition(|step| step.beside);
-    // Steps that run beside nothing run here, where one sees them.
-    let (mut beside, here) = match (&beside[..], &here[..]) {
-        ([], _) | (_, []) => (None, [beside, here].concat()),
-        _ => (Some(Beside::start(&beside, options.allow_missing)?), here),
+    let all = Stopwatch::start();
+    let (background, here): (Vec<_>, Vec<_>) =
+        options.chosen()?.into_iter().partition(|step| step.is_background);
+    // Runs all steps in this process if either group is empty, so that their output is visible.
+    let (mut background, here) = match (&background[..], &here[..]) {
+        ([], _) | (_, []) => (None, [background, here].concat()),
+        _ => (Some(Background::start(&background, options.allow_missing)?), here),
     };
     let mut summary = Summary::default();
     for step in here {
-        if let Some(beside) = beside.take_if(|beside| beside.has_ended()) {
-            beside.finish(&mut summary)?;
+        if let Some(background) = background.take_if(|background| background.has_ended()) {
+            background.finish(&mut summary)?;
         }
         println!("\n== {}: {}", step.name, step.about);
-        let watch = Watch::start();
+        let watch = Stopwatch::start();
         let result = (step.run)();
         summary.add(step.name, &watch, result, options.allow_missing);
     }
-    if let Some(beside) = beside {
-        println!("\n== waiting for the steps beside these");
-        beside.finish(&mut summary)?;
+    if let Some(background) = background {
+        println!("\n== waiting for the background steps");
+        background.finish(&mut summary)?;
     }
     if let Some(file) = &options.summary {
         std::fs::write(file, summary.lines.join("\n"))?;
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if summary.failed.is_empty() { Ok(()) } else { bail!("failed: {}", summary.failed.join(", ")) }
 }
 
-/// How the steps ended: a line for each, and the names of those that make the command fail.
+/// Results of the steps: a line for each, and the names of failed ones.
 #[derive(Default)]
 struct Summary {
     lines: Vec<String>,
@@ -89,7 +89,7 @@ struct Summary {
 }
 
 impl Summary {
-    fn add(&mut self, name: &str, watch: &Watch, result: Result<Outcome>, allow_missing: bool) {
+    fn add(&mut self, name: &str, watch: &Stopwatch, result: Result<Outcome>, allow_missing: bool) {
         let failed = match &result {
             Ok(Outcome::Passed) => false,
             Ok(Outcome::NotRun(_)) => !allow_missing,

@@ -1,7 +1,7 @@
-//! What the steps do.
+//! Test steps.
 //!
-//! All that runs on this machine is built with [`process::EVERYTHING`], so that it is built once.
-//! Where the question is whether something compiles, it is checked, not built.
+//! Everything that runs on this machine is built with [`process::EVERYTHING`], so that it is built
+//! once. If compiling is the test, code is checked instead of built.
 
 use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
@@ -12,67 +12,55 @@ use crate::{
 };
 use anyhow::Result;
 
-/// How a step ended without failing.
+/// Result of a step that did not fail.
 pub(super) enum Outcome {
     Passed,
-    /// It could not run here, for this reason.
+    /// The step cannot run here, for this reason.
     NotRun(String),
 }
 
 pub(super) struct Step {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
-    /// Whether it runs beside the others: such steps use one processor for long, and build to
-    /// folders of their own.
-    pub(super) beside: bool,
+    /// Whether it runs in the background: such steps keep one processor busy for long, and build to
+    /// separate folders.
+    pub(super) is_background: bool,
     pub(super) run: fn() -> Result<Outcome>,
 }
 
-/// In order: quick ones first, and last the tests, so that cargo's results end the output.
+/// In order: fast steps first and the tests last, so that cargo's results end the output.
 pub(super) const STEPS: &[Step] = &[
-    step("fmt", "the formatting is rustfmt's, and prose has at most 100 columns", fmt),
-    step("deps", "licences, sources and duplicates of dependencies; circles of modules", deps_step),
-    step(
-        "book",
-        "words are spelled as they should be; where there is mdBook, the book's pages have no dead links",
-        book_step,
-    ),
-    beside("miri", "core's tests under Miri", miri),
-    beside("size", "core stays within its flash budget", size_step),
-    beside("board", "the firmware runs in QEMU and prints what it should", board_step),
-    beside("c-board", "firmware in C runs in QEMU and prints what it should", c_board_step),
-    step("clippy", "no warnings, with each feature alone, none, and all", clippy),
-    step(
-        "msrv",
-        "the libraries compile with the oldest toolchain that the manifest names",
-        msrv_step,
-    ),
-    step("api", "the public API of the libraries is as in api/", api_step),
+    step("fmt", "rustfmt, and prose of at most 100 columns", fmt),
+    step("deps", "licences, sources and duplicates of dependencies; cycles of modules", deps_step),
+    step("book", "spelling; with mdBook, also the links between the book's pages", book_step),
+    background("miri", "tests of core under Miri", miri),
+    background("size", "flash budget of core", size_step),
+    background("board", "firmware in QEMU: its log matches the expected one", board_step),
+    background("c-board", "firmware in C in QEMU: its log matches the expected one", c_board_step),
+    step("clippy", "no warnings without features, with each feature alone, and with all", clippy),
+    step("msrv", "the libraries compile with the minimum supported Rust version", msrv_step),
+    step("api", "the public API of the libraries matches api/", api_step),
     step("doc", "the documentation builds without warnings", doc),
-    step("no-std", "core and kernels compile for microcontrollers, without warnings", no_std),
+    step("no-std", "core and kernels compile for microcontrollers without warnings", no_std),
     step(
         "systems",
-        "the library compiles for Windows and macOS, and core says which processors it is not for",
+        "the library compiles for other systems; core rejects unsupported processors",
         systems_step,
     ),
-    step(
-        "capi",
-        "the C header is that of its sources; programs in C and C++ use the library",
-        capi_step,
-    ),
-    step("python", "the Python package builds, and its tests pass", python_step),
-    step("web", "the package for JavaScript and its page, in Node and in a browser", web_step),
-    step("shaders", "the shader modules are valid and what their sources compile to", shaders_step),
-    step("vulkan", "the Vulkan tests on a software driver, under validation layers", vulkan_step),
-    step("test", "the tests of the workspace, but for those on Vulkan", test),
+    step("capi", "the C header is up to date; C and C++ programs use the library", capi_step),
+    step("python", "build and tests of the Python package", python_step),
+    step("web", "the JavaScript package and its page, in Node and in a browser", web_step),
+    step("shaders", "the shader modules are valid and match their sources", shaders_step),
+    step("vulkan", "the Vulkan tests on a software driver with validation layers", vulkan_step),
+    step("test", "the tests of the workspace, except for Vulkan", test),
 ];
 
 const fn step(name: &'static str, about: &'static str, run: fn() -> Result<Outcome>) -> Step {
-    Step { name, about, beside: false, run }
+    Step { name, about, is_background: false, run }
 }
 
-const fn beside(name: &'static str, about: &'static str, run: fn() -> Result<Outcome>) -> Step {
-    Step { name, about, beside: true, run }
+const fn background(name: &'static str, about: &'static str, run: fn() -> Result<Outcome>) -> Step {
+    Step { name, about, is_background: true, run }
 }
 
 fn fmt() -> Result<Outcome> {
@@ -106,15 +94,15 @@ fn shaders_step() -> Result<Outcome> {
     Ok(shaders::check()?.map_or(Outcome::Passed, Outcome::NotRun))
 }
 
-/// What ends a call of Clippy.
+/// Last arguments of each Clippy call.
 const DENY: &[&str] = &["--", "--deny", "warnings"];
 
 fn clippy() -> Result<Outcome> {
     let all = ["clippy", "--quiet", "--all-targets"];
     process::run(cargo(&[&all[..], EVERYTHING, DENY].concat()))?;
     process::run(cargo(&[&all[..], &["--workspace"], DENY].concat()))?;
-    // Clippy and not `check`: what it checks is kept beside the above, and it can refuse warnings
-    // without flags that would make cargo build all dependencies again.
+    // Clippy instead of `check`: it shares artifacts with the calls above, and denies warnings
+    // without compiler flags that would rebuild all dependencies.
     for set in features::sets()? {
         let one = ["clippy", "--quiet", "--package", &set.package, "--no-default-features"];
         process::run(cargo(&[&one[..], &["--features", &set.features], DENY].concat()))?;
@@ -141,23 +129,23 @@ fn doc() -> Result<Outcome> {
 
 fn no_std() -> Result<Outcome> {
     tools::embedded_targets()?;
-    // Whether it links and runs is the board's question.
+    // The board steps test linking and running.
     for target in EMBEDDED_TARGETS {
         let packages = ["torchlet-capi", "torchlet-core", "torchlet-graph", "torchlet-portable"]
             .map(|name| ["--package", name]);
         let packages = packages.concat();
-        // Clippy and not `check`: some of it is compiled for these targets alone.
+        // Clippy instead of `check`: some code is compiled for these targets only.
         let clippy = ["clippy", "--quiet", "--no-default-features", "--target", target];
         process::run(cargo(&[&clippy[..], &packages, DENY].concat()))?;
     }
-    // Helium's loops.
+    // Code for Helium (Arm's vector extension for microcontrollers).
     let helium = "thumbv8m.main-none-eabihf";
     tools::targets(&[helium])?;
     let clippy = ["clippy", "--quiet", "--no-default-features", "--target", helium];
     let mut clippy = cargo(&[&clippy[..], &["--package", "torchlet-portable"], DENY].concat());
     clippy.env("RUSTFLAGS", "-Ctarget-cpu=cortex-m55");
     process::run(clippy)?;
-    // The facade, as a firmware would depend on it.
+    // The facade crate, as a dependency of firmware.
     let facade = ["check", "--quiet", "--package", "torchlet", "--no-default-features"];
     let target = ["--features", "portable", "--target", EMBEDDED_TARGETS[0]];
     process::run(cargo(&[&facade[..], &target].concat()))?;
@@ -221,8 +209,8 @@ fn miri() -> Result<Outcome> {
     }
     let mut miri =
         cargo_of("nightly", &["miri", "test", "--package", "torchlet-core", "--lib", "--tests"]);
-    // Tests read fixtures; pointers are checked strictly; a sine is the same each time, as on a
-    // processor.
+    // Isolation is disabled because tests read fixtures. Provenance is checked strictly. Floats are
+    // deterministic, as on a processor.
     let flags =
         ["-Zmiri-disable-isolation", "-Zmiri-strict-provenance", "-Zmiri-deterministic-floats"];
     miri.env("MIRIFLAGS", flags.join(" "));

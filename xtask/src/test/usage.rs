@@ -1,30 +1,29 @@
-//! How long something takes, by the clock and in processor time.
+//! Elapsed time and processor time.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Runs from its start. Its processor time is that of the programs which we started and whose end
-/// we waited for.
-pub(super) struct Watch {
+/// Measures from its start. Processor time is that of child processes that have ended.
+pub(super) struct Stopwatch {
     start: Instant,
     used: Duration,
 }
 
-impl Watch {
+impl Stopwatch {
     pub(super) fn start() -> Self {
-        Watch { start: Instant::now(), used: used_by_children() }
+        Stopwatch { start: Instant::now(), used: used_by_children() }
     }
 }
 
-impl fmt::Display for Watch {
+impl fmt::Display for Stopwatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let wall = self.start.elapsed().as_secs_f64();
         let used = used_by_children().saturating_sub(self.used).as_secs_f64();
-        write!(f, "{wall:>7.1} s, of processors {used:>7.1} s")
+        write!(f, "{wall:>7.1} s, processor time {used:>7.1} s")
     }
 }
 
-/// User and system time of the programs that have ended, and of those that they waited for.
+/// User and system time of all ended child processes and their descendants.
 #[cfg(unix)]
 fn used_by_children() -> Duration {
     use nix::sys::resource::{UsageWho, getrusage};
@@ -35,7 +34,7 @@ fn used_by_children() -> Duration {
     Duration::from_micros(u64::try_from(micros.sum::<i128>()).unwrap_or(0))
 }
 
-/// Not known elsewhere.
+/// Not available on other systems.
 #[cfg(not(unix))]
 fn used_by_children() -> Duration {
     Duration::ZERO

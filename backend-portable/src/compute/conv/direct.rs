@@ -9,10 +9,10 @@ use crate::compute::gemm::patches::Axis;
 use crate::compute::gemm::{Context, limit};
 use crate::compute::split::for_each_chunk_mut;
 
-/// Output channels that share the reads of the input.
+/// Number of output channels that are computed together, so that they share the reads of the input.
 const CHANNEL_TILE: usize = 4;
 
-/// Strides of an image.
+/// Strides of an image, in elements.
 #[derive(Clone, Copy)]
 struct Strides {
     batch: usize,
@@ -31,8 +31,8 @@ fn strides(layout: Layout, channels: usize, size: [usize; 3]) -> Strides {
     }
 }
 
-/// `weights` have the strides of `[first, second, depth, height, width]`, as in
-/// [`super::WeightForm::Strided`].
+/// Computes the convolution. `weights` has the strides of `[first, second, depth, height, width]`,
+/// as in [`super::WeightForm::Strided`].
 pub(super) fn run(
     conv: &Conv,
     context: Context<'_>,

@@ -104,7 +104,7 @@ struct Filter<'a> {
 enum Method {
     Gemm,
     Depthwise,
-    /// For packed weights; with unpacked weights, a GEMM.
+    /// `narrow.rs`; requires packed weights, otherwise GEMM is used.
     Narrow,
     Direct,
 }
@@ -243,7 +243,8 @@ impl Conv {
 
     /// Geometry of a GEMM that reads its windows from the image, if it applies.
     fn strips(&self, tier: Tier, form: WeightForm) -> Option<Strips> {
-        // Processors without vectors do not link this.
+        // Constant false in firmware, which has only the scalar tier and so does not link the
+        // callee.
         let packed = tier != Tier::SCALAR
             && form == WeightForm::Packed
             && self.params().layout == Layout::ChannelsLast;
@@ -251,7 +252,7 @@ impl Conv {
         if packed && !in_place { Strips::new(self) } else { None }
     }
 
-    /// Whether [`run`](Self::run) computes this as a GEMM with this workspace.
+    /// Whether [`run`](Self::run) uses a GEMM for this convolution with a workspace of this length.
     pub fn is_product(&self, tier: Tier, form: WeightForm, workspace: usize) -> bool {
         let has_filter = match form {
             WeightForm::Packed => true,
@@ -388,8 +389,8 @@ impl Conv {
             WeightForm::Strided(strides) => {
                 self.check_weights(weights.data, strides)?;
                 let filter = self.filter(weights.data, strides);
-                // If the build omits the direct path, it was decided at preparation; the `has`
-                // checks keep the unused path out of the image.
+                // If the build omits the direct path, the choice was made at preparation. The `has`
+                // checks keep the unused path out of the firmware.
                 let is_product = !paths::has(Paths::DIRECT_CONVOLUTION)
                     || paths::has(Paths::GEMM_CONVOLUTION)
                         && self.is_product(context.tier, weights.form, workspace.len());
@@ -401,7 +402,8 @@ impl Conv {
             }
         };
         match self.method(context.tier) {
-            // Processors without vectors do not link this.
+            // Constant false in firmware, which has only the scalar tier and so does not link the
+            // callee.
             Method::Depthwise if context.tier != Tier::SCALAR => depthwise::run(
                 self,
                 context,

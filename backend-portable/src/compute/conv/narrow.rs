@@ -1,8 +1,8 @@
 //! Grouped convolutions with groups so narrow that a vector holds several, channels last, with
 //! packed weights.
 //!
-//! A vector holds contiguous channels of a pixel, of several groups of `G` channels each. It is
-//! multiplied lane by lane with `G` weight vectors. Lane `l` of the sum with number `r` is the
+//! A vector holds contiguous channels of a pixel: several groups of `G` channels each. It is
+//! multiplied lane by lane with `G` weight vectors, `r = 0..G`. Lane `l` of sum `r` is the
 //! contribution of input `l` to output `l ^ r`, which is in the same group. So no lane multiplies
 //! zeros of other groups, and lanes are not permuted until all taps are added; then `log2(G)`
 //! permutations combine the `G` sums.
@@ -106,7 +106,7 @@ struct Band<'a> {
     /// Weights of these channels.
     weights: &'a [f32],
     finish: &'a Finish<'a>,
-    /// The first channel.
+    /// First channel of the vector.
     first: usize,
     rows: Range<usize>,
     target: Target,
@@ -119,7 +119,7 @@ impl Vectorized for Band<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let lanes = self.conv.params().in_channels - self.first;
-        // As many accumulators as the registers hold, besides the operands.
+        // The number of pixels of a tile is limited by the registers for accumulators and operands.
         match (self.conv.group().0, lanes < S::LANES) {
             (8, false) if S::LANES > 8 => self.rows::<S, 8, 3, false>(s),
             (8, true) if S::LANES > 8 => self.rows::<S, 8, 3, true>(s),
@@ -135,13 +135,14 @@ impl Vectorized for Band<'_> {
 /// Input window and weights of a tile of neighbouring pixels of a row.
 #[derive(Clone, Copy)]
 struct TileInput {
-    /// Rows of taps, and taps in each row.
+    /// Number of kernel rows inside the image, and of taps in each row.
     taps: [usize; 2],
-    /// Offset of the first tap of the first pixel; strides of `[rows, taps]`, and of pixels.
+    /// Image offset of the first tap of the first pixel; strides of kernel rows and taps; stride of
+    /// pixels.
     from: usize,
     apart: [usize; 2],
     pitch: usize,
-    /// Offset of the weights of the first tap, and the stride of their rows.
+    /// Offset of the weights of the first tap, and stride of kernel rows in the weights.
     weight: usize,
     weight_row: usize,
     /// Index of the first pixel in the whole output.
@@ -197,7 +198,7 @@ impl Band<'_> {
         }
     }
 
-    /// Computes `P` pixels whose taps at this place are all inside the image.
+    /// Computes `P` neighbouring pixels whose taps are all inside the image.
     #[inline(always)]
     fn tile<S: Simd, const G: usize, const P: usize, const TAIL: bool>(
         &self,
@@ -267,7 +268,7 @@ impl Band<'_> {
     }
 }
 
-/// Combines the sums of each output: lane `l` of the sum with number `r` belongs to lane `l ^ r`.
+/// Combines the `G` sums of each output: lane `l` of sum `r` belongs to lane `l ^ r`.
 #[inline(always)]
 fn combined_lanes<S: Simd, const G: usize>(s: S, mut sums: [S::F; G]) -> S::F {
     for r in (0..G).step_by(2) {

@@ -15,9 +15,10 @@ use core::ops::Range;
 
 /// Floats of a job's input strip that stay in the L2 cache.
 const L2_FLOATS: usize = 1 << 17;
-/// Work of a band in grains: a few milliseconds with SIMD, tens without.
+/// Maximum work of a band, in units of [`GRAIN`] multiply-adds: it lasts a few milliseconds with
+/// SIMD, tens without.
 const MAX_BAND_GRAINS: usize = 1024;
-/// Approximate terms of the sum in one pass over a panel of weights.
+/// Approximate number of k indices that one pass over a panel of weights processes.
 const PASS_TERMS: usize = 768;
 
 /// Geometry of the image reads.
@@ -28,7 +29,7 @@ pub(super) struct Strips {
     /// Strides of input rows and columns, in the image or the copy.
     row: usize,
     column: usize,
-    /// Maximum output rows of a job.
+    /// Maximum number of output rows of a job.
     height: usize,
     /// Floats of workspace for each thread.
     pub(super) slot_len: usize,
@@ -65,7 +66,8 @@ impl Strips {
     }
 }
 
-/// Input positions from the first tap of the first output to the last tap of the last of `outputs`.
+/// Number of input positions from the first tap of the first output to the last tap of output
+/// `outputs - 1`.
 fn span(axis: &Axis, outputs: usize) -> Option<usize> {
     let first = outputs.checked_sub(1)?.checked_mul(axis.stride as usize)?;
     first.checked_add((axis.kernel - 1).checked_mul(axis.step as usize)?)?.checked_add(1)
@@ -133,7 +135,7 @@ pub(super) fn run(
     );
 }
 
-/// A band of output rows and channels, of one sample and group.
+/// A job: a band of output rows and channels, of one sample and group.
 struct Band<'a> {
     conv: &'a Conv,
     strips: &'a Strips,
@@ -153,19 +155,20 @@ struct Band<'a> {
 /// Kernel rows whose sums are added to the output in one pass.
 #[derive(Clone, Copy)]
 struct Pass {
-    /// Range of kernel rows.
+    /// Range of kernel rows: `from..to`.
     from: usize,
     to: usize,
-    /// Each row has `pieces` runs of `len` elements; the first is at `offset` in its row.
+    /// Number of contiguous runs in each row, and their length in elements. The first run is at
+    /// `offset` in its row.
     pieces: usize,
     len: usize,
     offset: usize,
-    /// Index of the row's first term in the weights.
+    /// Index of the first k index of the pass in the weights.
     weight: usize,
 }
 
 impl Pass {
-    /// Index after the last term, for kernel rows of `run` terms.
+    /// Returns the k index after the last one of the pass, for kernel rows of `run` elements.
     fn end(&self, run: usize) -> usize {
         (self.to - 1) * run + self.weight + self.pieces * self.len
     }
@@ -178,7 +181,7 @@ impl Vectorized for Band<'_> {
     fn run<S: Simd>(mut self, s: S) {
         let [_, y, x] = self.conv.axes;
         let channels = self.conv.group().0;
-        // Image row of the source's first row; negative in the padding.
+        // Image row at which the source starts; negative in the padding.
         let origin = self.rows.start as isize * y.stride + y.origin;
         let (source, first_row) = if self.strips.copied {
             self.copy(s, origin);
@@ -223,8 +226,8 @@ impl Vectorized for Band<'_> {
 }
 
 impl Band<'_> {
-    /// Copies the rows that the band reads, with padding, to the slot; `origin` is the first row.
-    /// Rows outside the image are never read.
+    /// Copies the rows that the band reads, with padding, to the workspace; `origin` is the first
+    /// row. Rows outside the image are never read.
     #[inline(always)]
     fn copy<S: Simd>(&mut self, s: S, origin: isize) {
         let [_, y, x] = self.conv.axes;

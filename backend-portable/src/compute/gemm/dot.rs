@@ -11,14 +11,14 @@ use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::for_each_job;
 use crate::compute::storage::Stored;
 
-/// Maximum number of vectors of the short operand, all handled together.
+/// Maximum number of vectors of the short operand; all are multiplied together.
 const SHORT: usize = 4;
-/// Vectors of the long operand that are handled together.
+/// Number of vectors of the long operand that are multiplied together.
 const LONG: usize = 4;
-/// Minimum floats of the long operand for each thread: less work does not pay for waking it.
+/// Minimum number of floats of the long operand per thread: less work does not pay for waking it.
 const GRAIN: usize = 1 << 14;
 
-/// `count` vectors of length k, with a distance of `stride`.
+/// `count` vectors of length k, contiguous themselves, with a stride of `stride` elements.
 #[derive(Clone, Copy)]
 struct Vectors<'a> {
     data: &'a [f32],
@@ -26,7 +26,7 @@ struct Vectors<'a> {
     count: usize,
 }
 
-/// Computes the GEMM if its shape and strides fit this module, and returns whether it did.
+/// Computes the GEMM if this module supports its shape and strides; returns whether it did.
 ///
 /// # Safety
 /// As for [`super::driver::run`].
@@ -93,7 +93,7 @@ impl Vectorized for Dot<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         if S::LANES == 1 {
-            // One kernel, for a single short vector, keeps firmware small.
+            // A single kernel, for one short vector at a time, keeps firmware small.
             for r in 0..self.short.count {
                 let mut q = self.range.0;
                 while q + LONG <= self.range.1 {

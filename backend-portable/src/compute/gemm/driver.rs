@@ -11,26 +11,26 @@ use core::ops::Range;
 
 /// Minimum multiply-adds for each thread: less work does not pay for waking it.
 pub(crate) const GRAIN: usize = 1 << 16;
-/// Floats of B whose load from memory lasts as long as [`GRAIN`] multiply-adds. With few rows of A,
-/// the GEMM is bound by memory bandwidth.
+/// Number of floats of B that are loaded from memory in the time of [`GRAIN`] multiply-adds. With
+/// few rows of A, memory bandwidth limits the GEMM.
 const FETCH_GRAIN: usize = 1 << 14;
-/// Rows of A that are packed at a time.
+/// Number of rows of A that are packed at a time.
 const PACKED_ROWS: usize = 96;
-/// Floats of a block of A that stay in the L2 cache while all panels of B are processed.
+/// Size in floats of a block of A that stays in the L2 cache while all panels of B are processed.
 const L2_FLOATS: usize = 1 << 17;
-/// Floats of B up to which the loop over tiles of rows is outside the loop over panels: all of B
-/// then stays in the cache. A larger B has the loop over panels outside.
+/// Maximum size of B in floats for which the loop over row tiles is the outer one, since all of B
+/// stays in the cache. For a larger B, the loop over panels is the outer one.
 const SMALL_B: usize = 1 << 14;
-/// Floats of A or C from which they exceed the L2 cache.
+/// Minimum size of A or C in floats for prefetching: smaller matrices stay in the L2 cache.
 const MIN_PREFETCH_LEN: usize = 1 << 18;
-/// Length of k up to which the next tile's rows of A are prefetched. Longer rows engage the
-/// hardware prefetcher.
+/// Maximum length of k for which the next tile's rows of A are prefetched. For longer rows, the
+/// hardware prefetches.
 const MAX_PREFETCH_K: usize = 64;
-/// Rows of a panel of B that is widened to `f32` for few rows of A, so that it stays in the L1
-/// cache.
+/// Number of rows of B that are widened to `f32` at a time for few rows of A, so that they stay in
+/// the L1 cache.
 const WIDENED_ROWS: usize = 64;
-/// Rows of C from which a panel of B is packed although it could be read in place. With fewer rows,
-/// the copy is not reused often enough.
+/// Minimum number of rows of C for packing a panel of B that could also be read in place. With
+/// fewer rows, the copy is not reused often enough.
 const COPY_ROWS: usize = 48;
 
 /// Operands, shape and epilogue of a GEMM.
@@ -38,14 +38,14 @@ pub(crate) struct Problem<'a, A, B> {
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    /// Blocks of k are multiples of this length.
+    /// Blocks of k must be multiples of this length.
     pub k_step: usize,
     pub lhs: Lhs<'a, A>,
     pub rhs: Rhs<'a, B>,
     pub epilogue: Epilogue<'a>,
 }
 
-/// Destination of the result: element (i, j) is at `data + i * row + j * col`.
+/// Destination of the result: element (i, j) is at `data + i * row + j * col`, in floats.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
     data: *mut f32,
@@ -73,7 +73,7 @@ impl Target {
     }
 }
 
-/// Block sizes, and which operands are packed.
+/// Block sizes, and which operands are packed into workspace.
 #[derive(Clone, Copy)]
 struct Plan {
     pack_a: bool,
@@ -125,7 +125,7 @@ impl Plan {
     }
 }
 
-/// Floats of workspace for each thread, for any operand layout of this shape.
+/// Workspace per thread in floats, sufficient for any operand layout of this shape.
 pub(super) fn slot_len_any(tier: Tier, m: usize, n: usize, k: usize) -> Option<usize> {
     if m == 0 || n == 0 {
         return Some(0);
@@ -133,7 +133,7 @@ pub(super) fn slot_len_any(tier: Tier, m: usize, n: usize, k: usize) -> Option<u
     Plan::new(tier, m, k, 1, true, true).map(|plan| plan.slot_len())
 }
 
-/// Floats of workspace for each thread, for exactly this problem.
+/// Workspace per thread in floats, for exactly this problem.
 pub(crate) fn slot_len<A: Stored, B: Stored>(
     tier: Tier,
     problem: &Problem<'_, A, B>,
@@ -141,12 +141,12 @@ pub(crate) fn slot_len<A: Stored, B: Stored>(
     Plan::of(tier, problem).map(|plan| plan.slot_len())
 }
 
-/// Number of parts of rows and columns: about four jobs for each thread, fewer if the work is
-/// small.
+/// Numbers of parts that rows and columns are split into: about four jobs for each thread, fewer if
+/// the work is small.
 ///
 /// Columns are split first if B is packed, and rows if A is, so that no two jobs pack the same
-/// block. Otherwise rows are split first if A and C have more elements than B, which every thread
-/// reads: their rows then stay in the caches of the thread that uses them before and after.
+/// block. Otherwise rows are split first if A and C together have more elements than B, which every
+/// thread reads. Their rows then stay in the caches of one thread across successive GEMMs.
 fn split(
     tier: Tier,
     threads: usize,
@@ -369,7 +369,7 @@ fn bias_at(epilogue: &Epilogue<'_>, side: Side, i: usize, j: usize, first: bool)
     }
 }
 
-/// GEMM without workspace: reads each element at its place. Slow fallback.
+/// GEMM without workspace: reads operand elements in place, one at a time. Slow fallback.
 ///
 /// # Safety
 /// As for [`run`].

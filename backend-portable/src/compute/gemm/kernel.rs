@@ -14,7 +14,7 @@ const MAX_ROWS: usize = 8;
 /// Operands and result of one tile. Strides are in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
-    /// The sum has `pieces * k` terms.
+    /// A sum has `pieces * k` terms.
     pub pieces: usize,
     pub k: usize,
     /// A[i, q * k + p] is at `a + i * a_row + q * a_piece + p * a_col`, for p < k.
@@ -117,8 +117,8 @@ unsafe fn few_shapes<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
     }
 }
 
-/// Part of the next panel of B, of `len` floats, that tile number `tile` of `tiles` prefetches.
-/// Returns its start and the number of cache lines for each of the tile's `k` terms.
+/// Returns the share of the next panel of B, of `len` floats, that tile `tile` of `tiles`
+/// prefetches: its start, and the number of cache lines for each of the tile's `k` terms.
 #[inline(always)]
 pub(crate) fn next_panel_part(
     panel: *const f32,
@@ -132,7 +132,7 @@ pub(crate) fn next_panel_part(
 }
 
 impl Tile {
-    /// The part of the tile from a row and column on, for vectors of one lane.
+    /// The sub-tile starting at a row and column, with vectors of one lane.
     #[inline(always)]
     fn part(&self, row: usize, col: usize) -> Tile {
         let bias = |bias: *const f32, at| if bias.is_null() { bias } else { bias.wrapping_add(at) };
@@ -177,8 +177,8 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Vectorized
         let (mut b, mut next) = (t.b, t.next);
         for piece in 0..t.pieces {
             let mut offset = piece * t.a_piece;
-            // One term at a time: if several are unrolled into one block, compilers for WebAssembly
-            // keep all loaded values live and run out of registers.
+            // Not unrolled over k: compilers for WebAssembly would keep all loaded values live and
+            // run out of registers.
             for _ in 0..t.k {
                 let mut bv = [s.splat(0.0); VECTORS];
                 // SAFETY: the caller of `run` guarantees these addresses for every piece and p < k;
@@ -224,9 +224,9 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
     tail: usize,
     mut acc: [[S::F; VECTORS]; ROWS],
 ) {
-    // Index loops with constant bounds throughout: they are unrolled completely, and only then do
-    // the accumulators stay in registers, here and in the preceding loop over k. For the same
-    // reason nothing takes their address.
+    // Only index loops with constant bounds: they are unrolled completely, and only then do the
+    // accumulators stay in registers, here and in the preceding loop over k. For the same reason,
+    // nothing takes the address of an accumulator.
     if t.alpha != 1.0 {
         let alpha = s.splat(t.alpha);
         for i in 0..ROWS {

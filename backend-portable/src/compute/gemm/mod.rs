@@ -4,10 +4,10 @@
 //! k. The loops around it are, from the outside: blocks of rows of C whose part of A stays in the
 //! L2 cache, blocks of k, panels of columns of B, and the tiles of a panel.
 //!
-//! A is read in place if its rows are contiguous: eight row streams are free, so weights stored as
-//! `[out, in]` need no packing on the left. B is packed panel by panel if its rows are not
-//! contiguous, or so far apart that the copy pays off. [`PackedRhs::pack`] packs it once ahead of
-//! time.
+//! A is read in place if its rows are contiguous: eight concurrent row streams cost nothing extra,
+//! so weights stored as `[out, in]` need no packing as the left operand. B is packed panel by panel
+//! if its rows are not contiguous, or if their stride is so large that the copy pays off.
+//! [`PackedRhs::pack`] packs it once ahead of time.
 //!
 //! GEMMs with at most four rows or columns whose operands are both contiguous in k (a linear layer
 //! on one token) use `dot.rs`: each weight is used once, so memory bandwidth is the bound.
@@ -227,8 +227,8 @@ impl<'a> PackedRhs<'a> {
 }
 
 impl<'a, E: Stored> PackedRhs<'a, E> {
-    /// Like [`PackedRhs::pack`], but keeps the element type. Elements are widened panel by panel
-    /// when they are used.
+    /// Like [`PackedRhs::pack`], but keeps the element type. Elements are widened when they are
+    /// used, panel by panel.
     ///
     /// # Errors
     /// If `storage` is shorter than [`PackedRhs::len`].

@@ -76,8 +76,8 @@ impl<E: Stored> Lhs<'_, E> {
         }
     }
 
-    /// Returns rows `i..i + rows` and k indices `k0..k1`, packed into the workspace if `pack` is
-    /// set.
+    /// Returns a block of A with rows `i..i + rows` and k indices `k0..k1`. It is packed into the
+    /// workspace if `pack` is set.
     #[inline(always)]
     pub(super) fn block<S: Simd>(
         &self,
@@ -133,8 +133,8 @@ pub(super) struct Panel {
 }
 
 impl<E: Stored> Rhs<'_, E> {
-    /// Like [`Lhs::needs_packing`]. Vectors run over the columns, which must be contiguous unless
-    /// vectors have one lane.
+    /// Whether the kernel can read this operand only after packing. Vectors run over the columns,
+    /// which must be contiguous unless vectors have one lane.
     pub(super) fn needs_packing(&self, lanes: usize, k: usize) -> bool {
         match self {
             Rhs::Strided(x) => x.in_place(k).is_none() || (lanes > 1 && x.other != 1),
@@ -143,8 +143,8 @@ impl<E: Stored> Rhs<'_, E> {
         }
     }
 
-    /// Returns columns `j..j + cols` (at most a panel) and k indices `k0..k1`, packed into the
-    /// workspace if `pack` is set.
+    /// Returns a block of B with columns `j..j + cols` (at most a panel) and k indices `k0..k1`. It
+    /// is packed into the workspace if `pack` is set.
     #[inline(always)]
     pub(super) fn panel<S: Simd>(
         &self,
@@ -302,7 +302,7 @@ pub(crate) fn pack_rhs<E: Stored>(
     x: &Operand<'_, E>,
     packed: &mut [f32],
 ) {
-    /// First column, `[columns, rows]`, source, and destination.
+    /// A packing job: first column, `[columns, rows]`, source, and destination.
     struct Pack<'a, 'b, E>(usize, [usize; 2], &'a Operand<'b, E>, &'a mut [f32]);
     impl<E: Stored> Vectorized for Pack<'_, '_, E> {
         type Output = ();

@@ -83,10 +83,10 @@ fn steps(distance: isize, step: isize) -> usize {
     }
 }
 
-/// Image (one sample, the channels of one group) and kernel geometry.
+/// Geometry of im2col patches: the image (one sample, the channels of one group) and the kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Patches<'a> {
-    /// Starts at the first channel of the group.
+    /// Data of the image, starting at the first channel of the group.
     pub image: &'a [f32],
     pub channels: usize,
     pub channel_stride: usize,

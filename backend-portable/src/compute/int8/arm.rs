@@ -15,9 +15,9 @@ use core::arch::aarch64::{
 };
 use core::arch::asm;
 
-/// Columns of a vector of sums.
+/// Number of columns whose sums a vector holds.
 const COLUMNS: usize = 4;
-/// Vectors of a panel.
+/// Number of vectors of sums for a panel.
 const VECTORS: usize = LANES / COLUMNS;
 
 /// SDOT: adds the dot product of four bytes to each lane.
@@ -51,14 +51,14 @@ fn smmla(mut sums: int32x4_t, rows: int8x16_t, columns: int8x16_t) -> int32x4_t 
     sums
 }
 
-/// Broadcasts four bytes to each lane.
+/// Repeats four bytes in each 32-bit lane.
 #[inline]
 #[target_feature(enable = "neon")]
 fn broadcast(quantized: &[i8; STEP]) -> int8x16_t {
     vreinterpretq_s8_s32(vdupq_n_s32(i32::from_le_bytes(quantized.map(i8::cast_unsigned))))
 }
 
-/// The four vectors of a panel's step.
+/// Loads the four vectors of one step of a panel.
 #[inline]
 #[target_feature(enable = "neon")]
 fn vectors(weights: &[i8; LANES * STEP]) -> [int8x16_t; VECTORS] {
@@ -69,7 +69,7 @@ fn vectors(weights: &[i8; LANES * STEP]) -> [int8x16_t; VECTORS] {
     })
 }
 
-/// Stores the sums of four vectors.
+/// Converts four vectors of sums to an array.
 #[inline]
 #[target_feature(enable = "neon")]
 fn stored(vectors: [int32x4_t; VECTORS]) -> [i32; LANES] {
@@ -125,7 +125,7 @@ pub(super) fn i8mm_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; RO
                 )
             };
             for vector in 0..VECTORS {
-                // A column's bytes lie in groups of four.
+                // The eight bytes of a column are two groups of four, in consecutive steps.
                 let [near, far] =
                     [first[vector], second[vector]].map(|it| vreinterpretq_s32_s8(it));
                 let columns = [vzip1q_s32(near, far), vzip2q_s32(near, far)];
@@ -136,7 +136,7 @@ pub(super) fn i8mm_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; RO
             }
         }
     }
-    // The last step of an odd number.
+    // With an odd number of steps, the last one is computed alone.
     let rest = rows.map(|row| &row[pairs * 2 * STEP..steps * STEP]);
     let rest = dot_sums(&rest, &panel[pairs * 2 * STEP * LANES..]);
     let mut out = [[0; LANES]; ROWS];
@@ -164,8 +164,8 @@ pub(super) fn i8mm_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; RO
     out
 }
 
-/// Dot products of a row's group with a group of an int4 panel, whose weights are stored with 8
-/// added.
+/// Dot products of a group of eight values of a row with that group of an int4 panel, whose weights
+/// are stored with 8 added.
 #[target_feature(enable = "neon,dotprod")]
 pub(super) fn nibbles(quantized: &[i8], weights: &[u8]) -> [i32; LANES] {
     let mut sums = [vdupq_n_s32(0); VECTORS];

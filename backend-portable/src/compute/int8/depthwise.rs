@@ -36,12 +36,13 @@ pub(crate) fn channel(index: usize) -> usize {
 
 /// Packed length of the weights in 32-bit words; `None` if it exceeds the address space.
 pub(crate) fn packed_len(taps: usize, channels: usize) -> Option<usize> {
-    // A word holds two weights. The sum of each channel's weights follows at the end.
+    // A word holds the weights of two taps. The sum of each channel's weights follows at the end.
     let pairs = taps.div_ceil(2).checked_add(1)?;
     padded(channels).checked_mul(pairs)
 }
 
-/// Packs weights `weight(tap, channel)`. Returns `None` if `words` has the wrong length.
+/// Packs the weights returned by `weight(tap, channel)`. Returns `None` if `words` has the wrong
+/// length.
 pub(crate) fn pack(
     taps: usize,
     channels: usize,

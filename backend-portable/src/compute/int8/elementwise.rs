@@ -45,8 +45,8 @@ fn in_parts<T: Send>(
     });
 }
 
-/// Trims two operands from `first` on, and the output, to a common length. Loops over the result
-/// are counted: see `vnni.rs`.
+/// Trims two operands, from element `first` on, and the output to a common length. The loops are
+/// counted for the reason given in `vnni.rs`.
 #[inline(always)]
 fn trimmed<'a, 'o>(
     [a, b]: [&'a [i8]; 2],
@@ -100,7 +100,7 @@ pub(crate) fn dequantize(context: Context<'_>, quantized: &[i8], from: Scaled, o
     );
 }
 
-/// Quantized `a + alpha * b`, requantized to `scale`.
+/// Computes the quantized `a + alpha * b`, requantized to `scale`.
 pub(crate) fn add(
     context: Context<'_>,
     [a, b]: [(&[i8], Scaled); 2],
@@ -124,7 +124,7 @@ pub(crate) fn add(
     );
 }
 
-/// Quantized `a * b`, requantized to `scale`.
+/// Computes the quantized `a * b`, requantized to `scale`.
 pub(crate) fn mul(
     context: Context<'_>,
     [a, b]: [(&[i8], Scaled); 2],

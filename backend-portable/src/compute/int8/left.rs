@@ -6,26 +6,27 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::split::{Outcome, for_each_chunk_mut};
 use core::ops::Range;
 
-/// Maximum bytes of padded copies of images.
+/// Maximum size in bytes of padded copies of images.
 const MAX_PADDED_BYTES: usize = 1 << 22;
-/// Maximum bytes of padded copies of several groups, so that they are still in the cache when they
-/// are read.
+/// Maximum size in bytes of the padded copies of several groups, so that they are still in the
+/// cache when they are read.
 const CACHED_BYTES: usize = 1 << 19;
 
-/// Left operand.
+/// Left operand of a GEMM.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Left<'a> {
-    /// Rows with a stride.
+    /// Rows, and their stride.
     Rows(&'a [i8], usize),
-    /// Rows with a stride, padded with zeros to at least the next multiple of [`STEP`].
+    /// Rows and their stride; each is padded with zeros to at least the next multiple of [`STEP`].
     Filled(&'a [i8], usize),
-    /// Windows over contiguous images, with a padding value. Windows over groups of channels yield
-    /// several GEMMs, one for each group, starting with the first.
+    /// Windows over contiguous images, and the padding value. Windows over groups of channels yield
+    /// one GEMM for each group.
     Windows(&'a [i8], &'a Windows, i8),
 }
 
 impl<'a> Left<'a> {
-    /// Number of left operands, each of which belongs to a block of the right operand.
+    /// Number of GEMMs that the operand belongs to: 1, or the number of channel groups. Each has
+    /// its own block of the right operand.
     pub(super) fn blocks(&self) -> usize {
         match self {
             Left::Rows(..) | Left::Filled(..) => 1,
@@ -33,7 +34,7 @@ impl<'a> Left<'a> {
         }
     }
 
-    /// The left operand of a block.
+    /// The left operand of the GEMM with index `block`.
     pub(super) fn block(self, block: usize) -> Option<Self> {
         match self {
             Left::Windows(quantized, windows, outside) => {
@@ -75,7 +76,7 @@ impl<'a> Left<'a> {
         Some(Grid { windows, padded, count, blocks_at_once })
     }
 
-    /// Copies rows from `first` on to `dst`, `steps` groups of [`STEP`] bytes each. Returns
+    /// Copies rows from `first` on to `dst`, each as `steps` groups of [`STEP`] bytes. Returns
     /// `None` if the operand has too few rows.
     pub(super) fn copy(&self, first: usize, k: usize, steps: usize, dst: &mut [i8]) -> Option<()> {
         let length = steps * STEP;
@@ -88,7 +89,7 @@ impl<'a> Left<'a> {
                 }
             }
             Left::Windows(quantized, windows, zero) => {
-                // Windows of one image after the other.
+                // Copies the windows of one image after the other.
                 let (mut row, mut rest) = (first, dst);
                 while !rest.is_empty() {
                     let (image, at) = (row / windows.count(), row % windows.count());
@@ -111,12 +112,12 @@ pub(super) struct Grid<'a> {
     pub(super) padded: Padded,
     /// Number of images.
     count: usize,
-    /// Number of blocks whose images are copied at the same time.
+    /// Number of blocks whose padded images are in the workspace at the same time.
     pub(super) blocks_at_once: usize,
 }
 
 impl Grid<'_> {
-    /// Words of a block's padded images.
+    /// Size in words of the padded images of one block.
     pub(super) fn words(&self) -> usize {
         self.count * self.padded.len / STEP
     }

@@ -41,9 +41,9 @@ mod vbmi;
 mod vnni;
 pub(crate) mod windows;
 
-/// Columns of a panel of packed weights.
+/// Number of columns of a panel of packed weights.
 pub(crate) const LANES: usize = 16;
-/// Consecutive values of a column that are contiguous in packed weights.
+/// Number of consecutive values of a column that are contiguous in packed weights: one *step*.
 pub(crate) const STEP: usize = 4;
 
 /// Requantization of column sums: `round((start + sum) * scale + bias) + zero`, clamped. The slices
@@ -72,7 +72,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Restricts results to these bounds in addition.
+    /// Narrows the bounds of the results to `low..=high` as well.
     pub(crate) fn limit(&mut self, low: f32, high: f32) {
         self.low = self.low.max(low as i8);
         self.high = self.high.min(high as i8);
@@ -83,8 +83,8 @@ impl Range {
     pub(crate) fn quantize(self, value: f32) -> i8 {
         /// Adding this constant rounds to an integer, which is then in the lowest mantissa bits.
         const MAGIC: f32 = 12_582_912.0;
-        // Clamps beyond the int8 range for every zero point: the result is unchanged, the integer
-        // cannot overflow, and NaN becomes a number.
+        // Clamps to values beyond the int8 range for every zero point, so the result is unchanged.
+        // The integer then cannot overflow, and NaN becomes a number.
         #[allow(clippy::manual_clamp, reason = "`clamp` keeps NaN")]
         let value = value.max(-2048.0).min(2048.0) + MAGIC;
         let rounded = value.to_bits() as i32 - MAGIC.to_bits() as i32 + self.zero;

@@ -1,10 +1,11 @@
 //! int8 convolution in groups of four or eight channels, with AVX-512 VNNI: 16 channels hold
 //! several groups.
 //!
-//! A vector repeats the 16 bytes of a tap of a pixel four times. Each 32-bit word, four values of
-//! one group, is multiplied with the weights of one output of that group; its repetitions, with
-//! those of other outputs. Groups of four thus need one VNNI instruction for a tap of 16 channels,
-//! groups of eight need two, and no lane multiplies zeros of other groups.
+//! A vector repeats the 16 bytes of a tap of a pixel four times. Each 32-bit word holds four values
+//! of one group and is multiplied with the weights of one output of that group. The four
+//! repetitions of the word are multiplied with the weights of four outputs. Groups of four thus
+//! need one VNNI instruction for a tap of 16 channels, groups of eight need two, and no lane
+//! multiplies zeros of other groups.
 
 use super::product::ROWS;
 use super::vnni;
@@ -18,9 +19,10 @@ use crate::compute::split::{Outcome, Tile, balanced_part, for_each_tile_mut};
 pub(crate) const BLOCK: usize = 16;
 /// Maximum number of pixels of a tile.
 const PIXELS: usize = 8;
-/// Bytes of padded image rows that stay in the cache while the blocks of channels are processed.
+/// Size in bytes of padded image rows that stay in the cache while the blocks of channels are
+/// processed.
 const CACHED_BYTES: usize = 1 << 16;
-/// Bytes of overread after the last value.
+/// Number of bytes that vector loads may read beyond the last value.
 const OVERREAD: usize = BLOCK;
 
 /// Whether this module supports groups of this number and size (`[inputs, outputs]`).
@@ -34,8 +36,8 @@ pub(crate) fn padded(channels: usize) -> usize {
     channels.next_multiple_of(BLOCK)
 }
 
-/// The channel at an index of the packed order, which sums and requantization parameters have, for
-/// groups of this size.
+/// The channel at an index of the packed order, for groups of this size. Sums and requantization
+/// parameters have that order, too.
 pub(crate) fn channel(group: usize, place: usize) -> usize {
     let (block, lane, word) = (place / BLOCK, place % BLOCK / STEP, place % STEP);
     let first = if group == STEP { word * STEP } else { [0, 8, 4, 12][word] };
@@ -44,14 +46,14 @@ pub(crate) fn channel(group: usize, place: usize) -> usize {
 
 /// Packed length of the weights in 32-bit words; `None` if it exceeds the address space.
 pub(crate) fn packed_len(taps: usize, channels: usize, group: usize) -> Option<usize> {
-    // A byte for each pair of channels of a group, four to a word, and the sum of each channel's
-    // weights.
+    // A word holds the weights of one output for four inputs. The sum of each channel's weights
+    // follows.
     let words = taps.checked_mul(group / STEP)?.checked_add(1)?;
     channels.checked_next_multiple_of(BLOCK)?.checked_mul(words)
 }
 
-/// Packs weights `weight(tap, input of the group, output)`. Returns `None` if `words` has the wrong
-/// length.
+/// Packs the weights returned by `weight(tap, input of the group, output)`. Returns `None` if
+/// `words` has the wrong length.
 pub(crate) fn pack(
     taps: usize,
     channels: usize,
@@ -71,7 +73,7 @@ pub(crate) fn pack(
         let (word, lane, at) = (at % STEP, at / STEP % STEP, at / BLOCK);
         let (turn, at) = (at % turns, at / turns);
         let (tap, block) = (at % taps, at / taps);
-        // The input's index in the block determines the group.
+        // The index of the input in its block determines the group.
         let input = word * STEP + byte;
         let output = block * BLOCK + input / group * group + turn * STEP + lane;
         *place = if output < channels { weight(tap, input % group, output)? } else { 0 };
@@ -114,9 +116,9 @@ impl<'a> Packed<'a> {
 
 /// Tiling of an image.
 struct Tiling {
-    /// Output rows of a tile.
+    /// Number of output rows of a tile.
     rows: usize,
-    /// Pixels of a padded input row, and its bytes.
+    /// Width of a padded input row in pixels, and in bytes.
     width: usize,
     row: usize,
     /// Words of the padded input rows of a tile.
@@ -137,8 +139,8 @@ impl Tiling {
     }
 }
 
-/// Maximum bytes of the input rows that a thread copies. With dilation, they include the rows
-/// between the taps.
+/// Maximum size in bytes of the input rows that a thread copies. With dilation, they include the
+/// rows between the taps.
 const MAX_BYTES: usize = 8 << 20;
 
 /// Whether the input rows of a tile are few enough to be copied.
@@ -256,7 +258,8 @@ impl Band<'_> {
                     let mut at = [quantized.as_ptr(); ROWS];
                     let mut out = [to; ROWS];
                     for pixel in 1..ROWS {
-                        // Missing pixels repeat the last one, with the same result.
+                        // Vectors of pixels are always full: missing pixels repeat the last one,
+                        // with the same result.
                         let pixel_of = pixel.min(count - 1);
                         at[pixel] = quantized.as_ptr().wrapping_add(pixel_of * pitch);
                         out[pixel] = to.wrapping_add(pixel_of * channels);

@@ -1,9 +1,12 @@
 //! Packed layout of int8 weights.
 //!
-//! Panels of 16 columns; in a panel, groups of four consecutive values of each column in turn. The
-//! sum of each column follows after all panels. Padding of the last panel and of the last group is
-//! zero. The storage consists of 32-bit words, like other constants. Weights of several blocks of
-//! columns, each starting a panel, are packed as one matrix with zero columns between the blocks.
+//! Weights are divided into panels of 16 columns. A panel consists of steps: four consecutive
+//! values of each column in turn. The sum of each column follows after all panels. The last panel
+//! and the last step are padded with zeros. The storage consists of 32-bit words, like other
+//! constants.
+//!
+//! Weights of several GEMMs ("blocks") are packed as one matrix. Each block starts a panel, with
+//! zero columns before the next one.
 
 use super::{LANES, STEP};
 
@@ -18,7 +21,7 @@ pub(crate) struct Packed<'a> {
     pub(super) blocks: usize,
 }
 
-/// `[groups of four values, panels]`; `None` if the size exceeds the address space.
+/// `[steps, panels]`; `None` if the size exceeds the address space.
 fn counts([k, n]: [usize; 2]) -> Option<[usize; 2]> {
     let counts = [k.div_ceil(STEP).max(1), n.div_ceil(LANES)];
     counts[0].checked_mul(counts[1])?.checked_mul(STEP * LANES * 4)?;
@@ -30,8 +33,8 @@ pub(crate) fn padded(n: usize) -> usize {
     n.next_multiple_of(LANES)
 }
 
-/// Shape of several blocks as one matrix; `None` if `blocks` is zero or the size exceeds the
-/// address space.
+/// Shape of the matrix that concatenates the columns of several blocks; `None` if `blocks` is zero
+/// or the size exceeds the address space.
 pub(crate) fn side_by_side([k, n]: [usize; 2], blocks: usize) -> Option<[usize; 2]> {
     let before = n.checked_next_multiple_of(LANES)?.checked_mul(blocks.checked_sub(1)?)?;
     Some([k, before.checked_add(n)?])
@@ -44,7 +47,8 @@ pub(crate) fn packed_len(shape: [usize; 2]) -> Option<usize> {
     steps.checked_mul(panels)?.checked_mul(LANES)?.checked_add(panels * LANES)
 }
 
-/// Packs weights `weight(row, col)`. Returns `None` if `words` has the wrong length.
+/// Packs the weights returned by `weight(row, col)`. Returns `None` if `words` has the wrong
+/// length.
 pub(crate) fn pack(
     [k, n]: [usize; 2],
     weight: impl Fn(usize, usize) -> Option<i8>,
@@ -77,7 +81,7 @@ impl<'a> Packed<'a> {
         Packed::of_blocks(shape, 1, words)
     }
 
-    /// Wraps the output of [`pack`] for several blocks of one shape, [side by side](side_by_side).
+    /// Wraps the output of [`pack`] for several blocks of one shape, [concatenated](side_by_side).
     /// Returns `None` if `words` has the wrong length.
     pub(crate) fn of_blocks(shape: [usize; 2], blocks: usize, words: &'a [f32]) -> Option<Self> {
         let all = side_by_side(shape, blocks)?;
@@ -89,12 +93,12 @@ impl<'a> Packed<'a> {
         Some(Packed { quantized, sums, shape, blocks })
     }
 
-    /// Groups of four values in a column.
+    /// Number of steps (groups of four values) in a column.
     pub(super) fn steps(&self) -> usize {
         self.shape[0].div_ceil(STEP).max(1)
     }
 
-    /// Bytes of a panel.
+    /// Size of a panel in bytes.
     pub(super) fn panel(&self) -> usize {
         self.steps() * STEP * LANES
     }

@@ -1,7 +1,7 @@
 //! int8 GEMM of rows with packed weights, split into tiles for threads.
 //!
-//! Several GEMMs side by side, one for each group of channels, run as one parallel loop over all
-//! their tiles.
+//! A grouped convolution consists of one GEMM for each group of channels. They run as one parallel
+//! loop over the tiles of all.
 
 #[cfg(target_arch = "x86_64")]
 use super::amx::{self, Corner, KTiling, Sums};
@@ -25,14 +25,15 @@ use crate::compute::split::{Outcome, Tile, balanced_part, for_each_tile_of_parts
 pub(super) const ROWS: usize = 12;
 /// Maximum number of panels of a tile.
 const PANELS: usize = 4;
-/// Bytes of the left operand that stay in the cache while the panels are processed.
+/// Size in bytes of the left operand that stays in the cache while the panels are processed.
 const CACHED_BYTES: usize = 1 << 16;
 /// Like `CACHED_BYTES`, for AMX, which computes two tiles of 16 rows by two panels at a time.
 const AMX_CACHED_BYTES: usize = 1 << 18;
-/// Number of rows up to which rows are not split.
+/// Maximum number of rows of the left operand that are not split among threads.
 const MAX_UNSPLIT_ROWS: usize = 24;
 
-/// Rows of a tile of this many panels, limited by the accumulators, for vectors of 16 sums.
+/// Maximum number of rows of a tile of this many panels, limited by the registers for accumulators,
+/// vectors of 16 sums.
 const fn height(panels: usize) -> usize {
     match panels {
         4.. => 6,
@@ -41,7 +42,7 @@ const fn height(panels: usize) -> usize {
     }
 }
 
-/// Destination of a tile's results.
+/// Addresses and size of a tile's results.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct Destination<T> {
     pub(super) out: [*mut T; ROWS],
@@ -49,17 +50,17 @@ pub(super) struct Destination<T> {
     pub(super) cols: usize,
 }
 
-/// Layout of a left row and of the weights.
+/// Layout of a row of the left operand and of the weights. A line is a contiguous run, such as a
+/// kernel row of a window; a step is a group of [`STEP`] values.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(super) struct Walk {
-    /// Steps of a line.
+    /// Length of a line in steps.
     pub(super) steps: usize,
-    /// Number of lines (contiguous runs, such as kernel rows of a window) of a row, and their
-    /// stride.
+    /// Number of lines of a row, and their stride.
     pub(super) lines: usize,
     pub(super) line_stride: usize,
-    /// Bytes of a panel of weights.
+    /// Size of a panel of weights in bytes.
     pub(super) panel: usize,
 }
 
@@ -74,7 +75,7 @@ pub(super) unsafe trait Finish: Sync {
     /// Whether the parameters cover this many rows and this many columns, padded to whole panels.
     fn fits(&self, rows: usize, padded: usize) -> bool;
 
-    /// Computes the results of a row's sums, starting at column `at`.
+    /// Converts the sums of a row to results, starting at column `at`.
     fn finish(&self, dots: Dots, row: usize, at: usize, sums: &[i32; LANES], out: &mut [Self::Out]);
 
     /// Computes a tile of `M` rows and `V` panels. With `FLIPPED`, left values have 128 added
@@ -165,9 +166,9 @@ unsafe impl Finish for Requantize<'_> {
 struct Tiling {
     rows: usize,
     cols: usize,
-    /// Panels of a tile, except for the last one of a part.
+    /// Number of panels of a tile; the last tile of a part may have fewer.
     panels: usize,
-    /// Words of the copied rows of a part, if rows are not read in dst.
+    /// Size in words of the copied rows of a part; 0 if rows are read in place.
     copied: usize,
 }
 
@@ -195,7 +196,7 @@ impl Tiling {
     }
 }
 
-/// Words of workspace for a GEMM on `threads` threads.
+/// Workspace in words for a GEMM on `threads` threads.
 pub(crate) fn workspace_len(
     threads: usize,
     rows: usize,
@@ -211,7 +212,7 @@ pub(crate) fn workspace_len(
     Tiling::of(threads, rows, shape, in_place, by_tiles).copied.saturating_mul(threads.max(1))
 }
 
-/// Padded images, if the kernel reads windows from them line by line.
+/// Returns the padded images if the kernel reads windows from them line by line.
 fn grid<'a>(dots: Dots, left: &Left<'a>, rows: usize, in_place: bool) -> Option<Grid<'a>> {
     #[cfg(target_arch = "x86_64")]
     let reads_lines = dots.instructions() == Instructions::Vnni;
@@ -221,7 +222,7 @@ fn grid<'a>(dots: Dots, left: &Left<'a>, rows: usize, in_place: bool) -> Option<
     if in_place || !reads_lines { None } else { left.padded(rows) }
 }
 
-/// AMX tiling of k, if AMX computes this GEMM.
+/// Returns the AMX tiling of k, or `None` if AMX does not compute this GEMM.
 #[cfg(target_arch = "x86_64")]
 fn depth(dots: Dots, rows: usize, [k, n]: [usize; 2], grid: Option<&Grid<'_>>) -> Option<KTiling> {
     let lines = grid.map_or(1, |grid| grid.windows.axes[0].kernel());
@@ -318,7 +319,7 @@ pub(super) fn run<F: Finish>(
                     left.copy(own.start, k, steps, copied).ok_or(ShapeMismatch)?;
                     (&*copied, steps * STEP, own.start)
                 };
-                // Index in packed columns, where each block starts a panel.
+                // Column index in the packed weights, where each block starts a panel.
                 let before = block * columns_padded;
                 let part = Part {
                     first: before + first,
@@ -388,11 +389,11 @@ unsafe fn vnni_tile<F: Finish, const FLIPPED: bool>(
     }
 }
 
-/// Part of a GEMM.
+/// The part of a GEMM that one job computes: a tile of the output.
 pub(super) struct Part<'a, F> {
-    /// First packed column of the tile.
+    /// First column of the tile in the packed weights.
     pub(super) first: usize,
-    /// Rows of the left operand, starting with row number `base`.
+    /// Data of the left operand, starting at row `base`.
     pub(super) quantized: &'a [i8],
     pub(super) stride: usize,
     pub(super) base: usize,

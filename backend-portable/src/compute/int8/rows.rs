@@ -1,11 +1,11 @@
 //! GEMM with dynamic quantization: each row has its own scale and zero point, computed as PyTorch's
 //! `choose_qparams_per_token_asymmetric` does. Weights are int8 with a scale for each column, or
-//! int4 with a scale for each group of a column.
+//! int4 with a scale for each group of consecutive values of a column.
 //!
-//! int4 weights are stored in panels of 16 columns. A panel has its groups in order, and in a group
-//! eight consecutive values of each column in turn. A byte has one of the first four values in its
-//! lower nibble and one of the other four in its upper nibble, each with 8 added. Scales are
-//! ordered by panels and groups, too ([`scales`](super::scales)).
+//! int4 weights are stored in panels of 16 columns. A panel contains its groups in order; a group
+//! contains eight consecutive values of each column in turn. The lower nibble of a byte is one of
+//! the first four values, the upper nibble one of the other four. Each nibble is the value plus 8.
+//! Scales are ordered by panels and groups, too ([`scales`](super::scales)).
 
 #[cfg(target_arch = "x86_64")]
 use super::amx::{self, Corner, Sums};
@@ -40,11 +40,11 @@ pub(crate) struct Rows<'a> {
     pub(crate) scales: &'a [f32],
     /// Zero point of each row.
     pub(crate) zeros: &'a [i32],
-    /// Sums of the quantized values of each group, row by row.
+    /// Sum of the quantized values of each group, row by row.
     pub(crate) sums: &'a [i32],
 }
 
-/// Workspace layout of quantized rows.
+/// Size and layout of the workspace for quantized rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     rows: usize,
@@ -54,8 +54,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Layout for `rows` rows of `k` values in `groups` groups; at least one group, which covers
-    /// the row.
+    /// Creates the layout for `rows` rows of `k` values in `groups` groups. There is at least one
+    /// group, which covers the whole row.
     pub(crate) fn new(rows: usize, k: usize, groups: usize) -> Self {
         Room { rows, stride: k.next_multiple_of(NIBBLES).max(NIBBLES), groups: groups.max(1) }
     }
@@ -137,7 +137,7 @@ impl Vectorized for Quantize<'_> {
     fn run<S: Simd>(self, s: S) -> (f32, i32) {
         let Quantize { values, quantized } = self;
         let (mut lows, mut highs) = (s.splat(0.0), s.splat(0.0));
-        // One in lanes that saw NaN.
+        // One in the lanes that saw NaN.
         let (mut nans, one) = (s.splat(0.0), s.splat(1.0));
         let whole = values.chunks_exact(S::LANES);
         let rest = whole.remainder();
@@ -163,7 +163,7 @@ impl Vectorized for Quantize<'_> {
         let (low, high) = if is_nan { (f32::NAN, f32::NAN) } else { (low, high) };
         let scale = ((high - low) / 255.0).max(f32::EPSILON);
         let (below, above) = (low / scale, high / scale);
-        // The bound with the smaller rounding error.
+        // Chooses the bound whose zero point has the smaller rounding error.
         let from_below = (-128.0 + below) + (127.0 + above) > 0.0;
         let zero = if from_below { -128.0 - below } else { 127.0 - above };
         let zero = libm::rintf(zero.clamp(-128.0, 127.0)) as i32;
@@ -188,7 +188,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) bias: &'a [f32],
 }
 
-/// Epilogue that dequantizes row sums.
+/// Epilogue that dequantizes the sums to `f32`.
 pub(super) struct Floats<'a> {
     pub(super) rows: Rows<'a>,
     pub(super) sums: &'a [i32],
@@ -299,12 +299,12 @@ pub(crate) struct Nibbles<'a> {
     groups: usize,
 }
 
-/// `[bytes of a group of a panel, panels]` for weights of shape `[k, n]` with `groups` groups in
-/// each column.
+/// Returns `[bytes of a group of a panel, panels]` for weights of shape `[k, n]` with `groups`
+/// groups in each column.
 fn nibble_counts([k, n]: [usize; 2], groups: usize) -> Option<[usize; 2]> {
     let each =
         k.checked_div(groups).filter(|each| each.checked_mul(groups) == Some(k) && *each > 0)?;
-    // Only a single group can be padded.
+    // Padding is only possible if the single group covers the column.
     if groups > 1 && !each.is_multiple_of(NIBBLES) {
         return None;
     }
@@ -373,7 +373,7 @@ impl<'a> Nibbles<'a> {
         fits.then_some(Nibbles { quantized, scales, sums, k, n, groups })
     }
 
-    /// Bytes of a group of a panel.
+    /// Size in bytes of a group of a panel.
     fn bytes(&self) -> usize {
         (self.k / self.groups).next_multiple_of(NIBBLES) * LANES / 2
     }
@@ -435,7 +435,7 @@ pub(super) struct Panels<'a> {
     pub(super) sums: &'a [f32],
     pub(super) bias: Option<&'a [f32]>,
     pub(super) groups: usize,
-    /// Bytes of a group of a panel.
+    /// Size in bytes of a group of a panel.
     pub(super) bytes: usize,
 }
 
@@ -486,7 +486,7 @@ impl Product<'_> {
         Some(())
     }
 
-    /// `count` panels, starting at column `at`.
+    /// Returns `count` panels, starting at column `at`.
     fn panels(&self, at: usize, count: usize) -> Option<Panels<'_>> {
         let (groups, bytes, panel) = (self.right.groups, self.right.bytes(), at / LANES);
         let of_groups = |each: usize| panel * groups * each..(panel + count) * groups * each;
@@ -505,14 +505,14 @@ impl Product<'_> {
         })
     }
 
-    /// The quantized values of a row, and the sums of its groups.
+    /// Returns the quantized values of a row, and the sums of its groups.
     fn line(&self, row: usize) -> Option<(&[i8], &[i32])> {
         let (groups, stride) = (self.right.groups, self.rows.stride);
         let quantized = self.rows.quantized.get(row * stride..(row + 1) * stride)?;
         Some((quantized, self.rows.sums.get(row * groups..(row + 1) * groups)?))
     }
 
-    /// Scale and zero point of a row.
+    /// Returns the scale and zero point of a row.
     fn range(&self, row: usize) -> Option<(f32, f32)> {
         Some((*self.rows.scales.get(row)?, *self.rows.zeros.get(row)? as f32))
     }

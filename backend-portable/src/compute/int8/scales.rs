@@ -74,7 +74,7 @@ impl<'a> GroupScales<'a> {
         })
     }
 
-    /// Scales in groups of 16 columns.
+    /// Iterates over the scales of panels of 16 columns.
     pub(super) fn groups_of_16(self) -> impl Iterator<Item = [f32; LANES]> {
         let (whole, upper): (&[f32], &[u16]) = match self {
             GroupScales::Whole(scales) => (scales, &[]),

@@ -18,7 +18,7 @@ use torchlet_core::rules::window::Window;
 
 const RANGE: Range = Range { zero: -3, low: -100, high: 120 };
 
-/// Splits work for three threads and runs it on one.
+/// Reports three threads, so that work is split, but runs all tasks on the calling thread.
 struct Three;
 
 impl Parallel for Three {
@@ -240,7 +240,7 @@ fn sums_are_exact_for_every_tiling() {
     }
 }
 
-/// The same, for windows.
+/// As `sums_are_exact_for_every_tiling`, for windows.
 #[test]
 fn window_sums_are_exact_for_every_tiling() {
     let mut noise = Noise::new(8);

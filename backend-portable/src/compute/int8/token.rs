@@ -26,12 +26,12 @@ pub(super) struct Row<'a> {
     pub(super) zero: f32,
 }
 
-/// Maximum bytes of a group of a panel: 16 · 15 · 128 for each value of a column stays below half
-/// of the i32 range.
+/// Maximum size in bytes of a group of a panel: 16 · 15 · 128 for each value of a column stays
+/// below half of the `i32` range.
 pub(super) const MAX_GROUP_BYTES: usize = 4096 * VECTOR;
 /// Bytes of a vector: four bytes, each with two weights, of each column of a panel.
 const VECTOR: usize = 4 * LANES;
-/// Bytes of a tile's weights from which they are prefetched. Smaller tiles are in the L2 cache, or
+/// Minimum size in bytes of a tile's weights for prefetching. Smaller tiles are in the L2 cache, or
 /// arrive there soon.
 const PREFETCH_BYTES: usize = 1 << 20;
 
@@ -141,7 +141,7 @@ unsafe fn each<const STEPS: usize, const UPPER: bool, const PREFETCH_BYTES: bool
     }
 }
 
-/// Computes `V` panels starting at `panel`, and returns their number.
+/// Computes `V` panels starting at `panel`, and returns `V`.
 ///
 /// # Safety
 /// As for [`each`]. `V` panels follow `panel`. `out` starts with their results; the last panel may

@@ -12,9 +12,10 @@ pub(crate) struct Windows {
     pub(crate) pixel: usize,
     /// Height and width of the result.
     pub(crate) output: [usize; 2],
-    /// Windows of the height and width axes.
+    /// Window parameters of the height and width axes.
     pub(crate) axes: [Window; 2],
-    /// Row and column index of the first window.
+    /// Row and column index of the first window; nonzero for a [part](Self::part) of the window
+    /// grid.
     pub(crate) first: [usize; 2],
 }
 
@@ -30,8 +31,8 @@ impl Windows {
         Some(Windows { input, pixel: channels, output, axes, first: [0; 2] })
     }
 
-    /// A rectangle of `output` windows starting at `first`. Returns `None` if it is not inside all
-    /// windows.
+    /// Restricts the geometry to a rectangle of `output` windows starting at `first`. Returns
+    /// `None` if the rectangle exceeds the grid of all windows.
     pub(crate) fn part(
         input: [usize; 3],
         axes: [Window; 2],
@@ -45,8 +46,8 @@ impl Windows {
         (fits(0) && fits(1)).then_some(Windows { output, first, ..whole })
     }
 
-    /// The same windows over each group of the image's channels. Returns `None` if the channels do
-    /// not divide evenly, or a size exceeds the address space.
+    /// Restricts the windows to one group of the image's channels, out of `all` channels. Returns
+    /// `None` if the channels do not divide evenly, or a size exceeds the address space.
     pub(crate) fn of_groups(self, all: usize) -> Option<Self> {
         let [height, width, channels] = self.input;
         height.checked_mul(width)?.checked_mul(all)?;
@@ -80,18 +81,18 @@ impl Windows {
         tall.kernel() * wide.kernel() * self.input[2]
     }
 
-    /// Whether each window is one pixel, and each pixel a window.
+    /// Whether windows and pixels are the same: 1×1 kernel, stride 1, no padding.
     pub(crate) fn is_pointwise(&self) -> bool {
         let [height, width, _] = self.input;
         self.axes.iter().all(|axis| *axis == Window::ONE) && self.output == [height, width]
     }
 
-    /// Stride of images.
+    /// Stride between images.
     pub(crate) fn image(&self) -> usize {
         self.input[0] * self.input[1] * self.pixel
     }
 
-    /// Windows of an image.
+    /// Number of windows of an image.
     pub(crate) fn count(&self) -> usize {
         self.output.iter().product()
     }
@@ -107,8 +108,8 @@ impl Windows {
         Some([extent(0)?, extent(1)?])
     }
 
-    /// Size of padded images, if that is smaller than all windows separately and the kernel rows of
-    /// a window are contiguous runs of whole steps.
+    /// Size of padded images. `None` unless the padded image is smaller than all windows stored
+    /// separately, and the kernel rows of a window are contiguous runs of whole steps.
     pub(super) fn padded(&self) -> Option<Padded> {
         let (channels, [_, cols]) = (self.input[2], self.axes);
         let line = cols.kernel() * channels;
@@ -198,8 +199,9 @@ impl Windows {
         Some(())
     }
 
-    /// Writes windows of an image, starting with number `at`, each to its own place, padded with
-    /// zeros. `outside` is the padding value. Returns `None` if `image` or a place is too short.
+    /// Writes consecutive windows of an image, starting with window `at`, one to each slice of
+    /// `dsts`, padded with zeros. `outside` is the padding value. Returns `None` if `image` or a
+    /// slice is too short.
     pub(super) fn write<'a>(
         &self,
         image: &[i8],
@@ -222,7 +224,8 @@ impl Windows {
         Some(())
     }
 
-    /// Taps of a window over the width, with a fast path for windows inside the image.
+    /// Taps of the window in column `x` over the width, with a fast path for windows inside the
+    /// image.
     fn wide(&self, x: usize) -> Taps {
         let axis = self.axes[1];
         let last = (axis.kernel() - 1).saturating_mul(axis.dilation());
@@ -301,13 +304,13 @@ impl Padded {
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
-    /// Offset of the window, of its line of windows and of its image.
+    /// Offsets of the current window, of its line of windows and of its image.
     start: usize,
     line: usize,
     image: usize,
     /// Remaining windows of the line, and remaining lines of the image, including the current ones.
     left: [usize; 2],
-    /// Windows of a line, and lines of an image.
+    /// Number of windows of a line, and number of lines of an image.
     counts: [usize; 2],
     /// Strides of windows, lines and images.
     steps: [usize; 3],
@@ -315,7 +318,7 @@ pub(super) struct Cursor {
 
 #[cfg(target_arch = "x86_64")]
 impl Cursor {
-    /// Cursor at window number `at`.
+    /// Creates a cursor at window `at`.
     pub(super) fn new(windows: &Windows, padded: Padded, at: usize) -> Self {
         let counts = [windows.output[1].max(1), windows.output[0].max(1)];
         let [rows, cols] = windows.axes;
@@ -329,7 +332,7 @@ impl Cursor {
         Cursor { start: line + col * steps[0], line, image, left, counts, steps }
     }
 
-    /// Cursor over rows with a constant stride, starting at `start`.
+    /// Creates a cursor over rows with a constant stride, starting at `start`.
     pub(super) fn of_rows(start: usize, stride: usize) -> Self {
         let (left, counts) = ([usize::MAX; 2], [usize::MAX; 2]);
         Cursor { start, line: start, image: start, left, counts, steps: [stride, 0, 0] }
@@ -360,9 +363,9 @@ impl Cursor {
     }
 }
 
-/// Bytes that are copied at once.
+/// Number of bytes that are copied at once.
 const CHUNK: usize = 32;
-/// Bytes from which a call of `memcpy` pays off.
+/// Minimum number of bytes for which a call of `memcpy` pays off.
 const MEMCPY_BYTES: usize = 512;
 
 /// Adds 128 by flipping the sign bit.

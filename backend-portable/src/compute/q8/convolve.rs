@@ -1,4 +1,5 @@
-//! int8 convolution as im2col and GEMM: the input window of an output pixel becomes a row.
+//! int8 convolution as im2col and GEMM: the input window of an output pixel becomes a row of the
+//! left operand.
 
 #[cfg(arm_mve)]
 use super::CHANNELS;
@@ -48,7 +49,7 @@ pub struct Convolution<'a> {
 
 #[cfg(arm_mve)]
 impl Convolution<'_> {
-    /// Treats the images of a pointwise convolution as images of one row, so that fewer pixels
+    /// Converts the images of a pointwise convolution to images of one row, so that fewer pixels
     /// remain after the last group of four. (On hosts with threads, rows are the unit of
     /// parallelism.)
     fn flat(&self) -> Option<Self> {
@@ -64,8 +65,8 @@ impl Convolution<'_> {
     }
 }
 
-/// 16-bit elements of workspace for widened rows, and for int8 patches after them. Zero if the
-/// sizes are out of range.
+/// 16-bit elements of workspace for widened rows, and for the int8 patches that follow them. Zero
+/// if the sizes are out of range.
 fn workspace(tier: Tier, depth: usize, taps: usize) -> (usize, usize) {
     let patch = depth.checked_mul(taps).filter(|&len| len <= isize::MAX as usize / 32);
     let wide = patch.and_then(|patch| product::workspace_len(tier, patch));
@@ -75,8 +76,8 @@ fn workspace(tier: Tier, depth: usize, taps: usize) -> (usize, usize) {
     }
 }
 
-/// 16-bit elements of workspace that [`convolve`] needs for each thread, for this depth and number
-/// of taps. The length is even, so each thread's part is aligned to four bytes if the whole is.
+/// 16-bit elements of workspace per thread that [`convolve`] needs for this depth and number of
+/// taps. The length is even, so each thread's part is aligned to four bytes if the whole is.
 pub fn workspace_len(tier: Tier, depth: usize, taps: usize) -> usize {
     let (wide, patch) = workspace(tier, depth, taps);
     (wide + patch).next_multiple_of(2)
@@ -129,8 +130,8 @@ impl Line<'_> {
             Some(parts) if is_fast_offset(offset) && wide_len != 0 => parts,
             _ => return self.plain(out),
         };
-        // Helium widens nothing, so patches use the space of widened rows: four int8 patches are as
-        // large as two 16-bit rows.
+        // With Helium (MVE), rows are not widened, so patches use that part of the workspace: four
+        // int8 patches are as large as two 16-bit rows.
         #[cfg(arm_mve)]
         let (patches, together, mut sums) = {
             let _ = patches;
@@ -175,12 +176,12 @@ impl Line<'_> {
         }
     }
 
-    /// im2col of one column: copies the input window, with the zero point for padding. `y` are the
-    /// taps of its row.
+    /// im2col of one output column: copies the input window to `patch`, with the zero point as
+    /// padding. `y` are the taps of its row.
     fn gather(&self, y: Taps, column: usize, group: usize, patch: &mut [i8]) {
         let Convolution { from, windows: [down, across], depth, offset, transposed, .. } =
             *self.convolution;
-        // The offset is within the range of [`is_fast_offset`], so its negation fits int8.
+        // The offset passes [`is_fast_offset`], so its negation fits int8.
         let zero = offset.wrapping_neg() as i8;
         let row_len = (across.kernel() * depth).max(1);
         if depth == from.channels && down.dilation() == 1 && across.dilation() == 1 && !transposed {
@@ -236,7 +237,7 @@ impl Line<'_> {
         (position < size).then_some(position)
     }
 
-    /// One dot product at a time, without workspace.
+    /// Computes the row with one dot product at a time, without workspace.
     fn plain(&self, out: &mut [i8]) {
         let Convolution { from, to, windows: [down, across], depth, offset, .. } =
             *self.convolution;
@@ -269,7 +270,7 @@ impl Line<'_> {
     }
 }
 
-/// Fills a slice, which is usually empty.
+/// Fills a slice with a value. The slice is usually empty.
 #[inline(always)]
 fn fill(quantized: &mut [i8], code: i8) {
     if !quantized.is_empty() {
@@ -288,7 +289,7 @@ fn copy_rows(input: &[i8], [at, step]: [usize; 2], len: usize, to: &mut [i8]) {
     }
 }
 
-/// Copies as many values as `to` holds.
+/// Copies values from offset `at` on until `to` is full.
 fn copy(input: &[i8], at: usize, to: &mut [i8]) {
     if let Some(quantized) = at.checked_add(to.len()).and_then(|end| input.get(at..end)) {
         #[cfg(arm_mve)]

@@ -26,7 +26,7 @@ pub struct Depthwise<'a> {
     pub results: Results<'a>,
 }
 
-/// Taps of one pixel inside the input, as offsets into input and weights.
+/// Taps of one output pixel that are inside the input, as offsets into input and weights.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Covered {
     pub(super) rows: usize,
@@ -56,21 +56,21 @@ impl Depthwise<'_> {
         }
     }
 
-    /// Exclusive upper bound of the magnitude of sums over this many taps.
+    /// Exclusive upper bound of the magnitude of sums over this many taps; `i32::MAX` if unknown.
     fn limit(&self, taps: usize) -> i32 {
-        // An input value plus a usual offset has 9 bits, a weight has 8.
+        // An input value plus an offset that passes [`is_fast_offset`] has 9 bits, a weight has 8.
         let is_near = is_fast_offset(self.offset) && taps < 1 << 14;
         if is_near { (taps as i32) << 15 } else { i32::MAX }
     }
 
-    /// Requantization parameters of the channels that are requantized in registers, a multiple of
-    /// eight.
+    /// Requantization parameters of the channels that are requantized in registers: a multiple of
+    /// eight, starting with the first channel.
     #[cfg(arm_mve)]
     fn each(&self) -> Option<ChannelParams<'_>> {
         let taps = self.windows.iter().map(|window| window.kernel());
         let limit = self.limit(taps.fold(1, usize::saturating_mul));
         let count = self.to.channels / 8 * 8;
-        // An unusual offset has no useful limit, so it is excluded.
+        // With any other offset, the limit is `i32::MAX`, which `each` rejects.
         self.results.each(0, count, limit).filter(|_| self.multiplier == 1 && count != 0)
     }
 }
@@ -128,8 +128,8 @@ fn pixel(
     out: &mut [i8],
 ) {
     let limit = depthwise.limit(covered.rows * covered.columns);
-    // Few channels, as in first layers and small images: with a constant bound, the compiler
-    // generates less loop overhead.
+    // With few channels, as in first layers and small images, a constant bound reduces the loop
+    // overhead.
     if cfg!(arm_mve) && out.len() <= FEW_CHANNELS {
         if let Some(room) = room.first_chunk_mut() {
             block::<FEW_CHANNELS>(depthwise, covered, limit, 0, [input, weights], room, out);
@@ -165,7 +165,7 @@ fn few(
     );
 }
 
-/// Number of channels that [`pixel`] treats as few.
+/// Maximum number of channels for which [`pixel`] uses [`few`].
 const FEW_CHANNELS: usize = 8;
 
 /// Computes at most `N` channels of one pixel, starting at `first`.
@@ -179,7 +179,7 @@ fn block<const N: usize>(
     room: &mut [i32; N],
     out: &mut [i8],
 ) {
-    // Vector kernels overwrite the sums. Clearing room for all channels would cost as much as
+    // Vector kernels overwrite the sums. Clearing the buffer for all channels would cost as much as
     // summing a few.
     #[cfg(arm_mve)]
     let sums = room;

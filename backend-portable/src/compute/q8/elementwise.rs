@@ -12,7 +12,7 @@ pub struct Sum {
     pub zeros: [i32; 2],
     /// Rescaling of the operands to a common scale.
     pub scales: [Scale; 2],
-    /// Left shift of both operands before rescaling, in bits.
+    /// Left shift of both operands before rescaling, in bits, for precision.
     pub room: u32,
     /// Rescaling from the common scale to the output scale.
     pub scale: Scale,
@@ -23,7 +23,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// The quantized sum of two values.
+    /// Adds two quantized values.
     #[inline(always)]
     pub fn of(&self, quantized: [i32; 2]) -> i32 {
         let [a, b] = [0, 1].map(|side| {
@@ -49,7 +49,7 @@ pub struct Product {
 }
 
 impl Product {
-    /// The quantized product of two values.
+    /// Multiplies two quantized values.
     #[inline(always)]
     pub fn of(&self, quantized: [i32; 2]) -> i32 {
         let [a, b] = [0, 1].map(|side| quantized[side].wrapping_sub(self.zeros[side]));
@@ -89,7 +89,7 @@ fn map(means: Means<'_>, [a, b]: [&[i8]; 2], out: &mut [i8], of: impl Fn([i32; 2
     });
 }
 
-/// A block of values that are computed together.
+/// Vector of values that are computed together.
 #[cfg(target_arch = "x86_64")]
 type Block = [i32; super::x86::LANES];
 

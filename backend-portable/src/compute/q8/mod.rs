@@ -59,8 +59,8 @@ fn vectorized<O>(tier: Tier, run: impl FnOnce() -> O) -> O {
     tier.dispatch(Closure(run))
 }
 
-/// Whether the fast loops support this input offset: values plus offset fit their 16-bit format,
-/// and the negated offset, which represents zero, is an int8 value.
+/// Whether the fast loops support this input offset. Values plus offset must fit their 16-bit
+/// format, and the negated offset, which represents zero, must be an int8 value.
 fn is_fast_offset(offset: i32) -> bool {
     (-127..=128).contains(&offset)
 }

@@ -70,7 +70,7 @@ struct Pixels<'a> {
 }
 
 impl<'a> Pixels<'a> {
-    /// Calls `tap(quantized)` with `len` channels of each pixel, starting at `first`.
+    /// Calls `tap` with `len` channels of each pixel, starting at channel `first`.
     #[inline(always)]
     fn each(&self, first: usize, len: usize, mut tap: impl FnMut(&'a [i8])) {
         let ([tall, wide], [down, across]) = (self.taps, self.windows);
@@ -117,7 +117,7 @@ impl<'a> Pixels<'a> {
         }
     }
 
-    /// The taps of the channels starting at `first`.
+    /// Returns the taps of the channels that start at `first`.
     #[cfg(arm_dsp)]
     fn covered(&self, first: usize) -> super::depthwise::Covered {
         let ([tall, wide], [down, across], from) = (self.taps, self.windows, self.from);

@@ -130,7 +130,7 @@ pub(super) fn multiply_four(
     }
 }
 
-/// One dot product at a time, for every offset.
+/// Computes one dot product at a time, for every offset.
 pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
     for row in 0..rows.count {
         let at = row.saturating_mul(rows.stride);
@@ -158,7 +158,7 @@ type Workspace = [i16];
 #[cfg(arm_mve)]
 type Workspace = [[i32; CHANNELS]];
 
-/// Computes all rows together.
+/// Computes all rows together with the fast loops.
 #[inline(always)]
 fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, room: &mut Workspace) {
     #[cfg(arm_mve)]
@@ -177,15 +177,15 @@ fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, room: &mut Wor
     }
 }
 
-/// Exclusive upper bound of the magnitude of sums over these weights.
+/// Exclusive upper bound of the magnitude of sums over these weights; `i32::MAX` if unknown.
 fn limit(weights: &Weights<'_>) -> i32 {
-    // An input value plus a usual offset has 9 bits, a weight has 8.
+    // An input value plus an offset that passes `is_fast_offset` has 9 bits, a weight has 8.
     let is_near = weights.offset == 0 && weights.depth < MAX_FAST_DEPTH / 16;
     if is_near { (weights.depth as i32) << 15 } else { i32::MAX }
 }
 
-/// Computes three or four rows with the fused loop, which requantizes sums in registers. Returns
-/// the target if the parameters do not allow it.
+/// Computes three or four rows with the fused loop, which requantizes sums in registers. If the
+/// parameters do not allow it, does nothing and returns the target.
 #[cfg(arm_mve)]
 fn fused<'a>(rows: Rows<'_>, weights: Weights<'_>, target: Target<'a>) -> Option<Target<'a>> {
     if !(3..=4).contains(&rows.count) {
@@ -234,7 +234,7 @@ fn fast_rows<const R: usize>(
         {
             narrow[row] = quantized;
         }
-        // Usual offsets fit 16 bits.
+        // Offsets that pass `is_fast_offset` fit 16 bits.
         #[cfg(not(arm_mve))]
         inner::widen::<R>(quantized, rows.offset as i16, row, wide);
         if weights.offset != 0 {

@@ -60,7 +60,7 @@ impl Scale {
     pub(super) fn apply_and_add(self, value: i32, offset: i32) -> i32 {
         #[cfg(arm_dsp)]
         {
-            /// The rare case.
+            /// Out of line, since large values and left shifts are rare.
             #[cold]
             #[inline(never)]
             fn apply(scale: Scale, value: i32) -> i32 {
@@ -121,7 +121,7 @@ use super::mve as inner;
 pub(super) struct ChannelParams<'a> {
     pub(super) bias: &'a [i32],
     pub(super) multipliers: &'a [i32],
-    /// All negative.
+    /// Shifts, all negative: to the right.
     pub(super) shifts: &'a [i32],
     pub(super) offset: i32,
     pub(super) bounds: [i32; 2],
@@ -130,7 +130,7 @@ pub(super) struct ChannelParams<'a> {
 /// Range and layout of the sums to requantize.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finish {
-    /// The first channel.
+    /// First channel, an index into the parameters.
     pub(super) first: usize,
     /// Number of channels, at most [`CHANNELS`].
     pub(super) count: usize,
@@ -194,7 +194,7 @@ impl<'a> Results<'a> {
         })
     }
 
-    /// Selects the instruction set of a tier.
+    /// Returns the parameters for the instruction set of a tier.
     #[inline(always)]
     pub(super) fn on(self, tier: Tier) -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -213,7 +213,7 @@ impl<'a> Results<'a> {
     }
 
     /// Requantizes the sums of the channels starting at `first`. `added` and the bias are added to
-    /// the sums, whose magnitude is less than `limit`.
+    /// the sums, whose magnitude is less than `limit` without them.
     #[inline(always)]
     pub(super) fn finish(
         &self,
@@ -245,7 +245,7 @@ impl<'a> Results<'a> {
         self.finish_within(self.bounds, first, added, sums, out);
     }
 
-    /// Like [`finish`](Self::finish), for rows, each with its own `added`.
+    /// Like [`finish`](Self::finish), for several rows, each with its own `added`.
     #[inline(always)]
     pub(super) fn finish_rows<const R: usize>(
         &self,
@@ -276,9 +276,10 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Parameters of `count` channels starting at `first`, if each has a scale and a bias and all
-    /// are simple. The magnitude of the sums is less than `limit`. `offset` and bounds are int8
-    /// values, so that 16-bit saturation does not change results.
+    /// Returns the parameters of `count` channels starting at `first` if the sums can be
+    /// requantized in registers: each channel has a scale and a bias, and all are `simple`. The
+    /// magnitude of the sums is less than `limit`. `offset` and bounds must be int8 values, so that
+    /// 16-bit saturation does not change results.
     #[cfg(arm_mve)]
     pub(super) fn each(&self, first: usize, count: usize, limit: i32) -> Option<ChannelParams<'a>> {
         let Scales::PerChannel(multipliers, shifts) = self.scales else { return None };

@@ -14,7 +14,7 @@ pub struct Softmax {
     pub multiplier: i32,
     /// Left shift in bits, below 32.
     pub shift: u32,
-    /// Differences from the maximum below this one have exponential zero.
+    /// Minimum difference from the maximum whose exponential is not zero.
     pub least: i32,
 }
 
@@ -40,9 +40,9 @@ impl Softmax {
         let fraction = if sum > 0 { sum.wrapping_shl(headroom) } else { 0 };
         let reciprocal = reciprocal_of_one_plus(fraction.wrapping_sub(i32::MIN));
         let bits = (31 - SUM_BITS + 23).saturating_sub(headroom);
-        // If the sum is 512 or more, no share reaches half a quantum. (In this case, CMSIS-NN's
-        // scalar code shifts by 32 bits and more, which is undefined behaviour in C; its vector
-        // code has this result.)
+        // If the sum is 512 or more, every result is below half an output quantum and rounds to
+        // zero. (In this case, CMSIS-NN's scalar code shifts by 32 bits and more, which is
+        // undefined behaviour in C; its vector code has this result.)
         let is_seen = bits < i32::BITS;
         for (out, &code) in out.iter_mut().zip(quantized) {
             let power = power(code).filter(|_| is_seen);

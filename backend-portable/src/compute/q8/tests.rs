@@ -88,7 +88,7 @@ fn softmax_matches_cmsis_nn() {
     assert_eq!(hash.0, 0x63d6_1842_fd75_2ec4);
 }
 
-/// Shares of 1/512 and less round to zero, as in CMSIS-NN's vector code.
+/// Softmax values of 1/512 and less round to zero, as in CMSIS-NN's vector code.
 #[test]
 fn tiny_shares_round_to_zero() {
     let softmax = Softmax { multiplier: 0x6000_0000, shift: 22, least: -496 };
@@ -147,7 +147,7 @@ impl Epilogue {
         Results::per_channel(multipliers, shifts, bias, *offset, *bounds).unwrap()
     }
 
-    /// The requantized value of a sum without bias.
+    /// Requantizes a sum without bias.
     fn code(&self, channel: usize, sum: i32) -> i8 {
         let scale = Scale::new(self.multipliers[channel].into(), self.shifts[channel].into());
         let sum = sum.wrapping_add(self.bias[channel]);
@@ -156,7 +156,7 @@ impl Epilogue {
     }
 }
 
-/// Usual offsets, the bounds of the usual range, and others.
+/// A random input offset: one that the fast loops support, a bound of their range, or another.
 fn offset(numbers: &mut Lcg) -> i32 {
     let extremes = [-127, 128, -128, 129, 0, 70_000, i32::MAX];
     match numbers.below(3) {
@@ -231,7 +231,7 @@ fn convolution_matches_reference() {
         let weights = numbers.random_values(outputs * kernels[0] * kernels[1] * depth);
         let (epilogue, offset) = (Epilogue::new(&mut numbers, outputs), offset(&mut numbers));
         let mut sums = std::vec![0i32; batch * rows * columns * outputs];
-        // From each position of the strided side to those of the other.
+        // Accumulates from each position of the strided side to the positions of the other side.
         let (strided, other) = if transposed { (from, to) } else { (to, from) };
         for index in 0..batch * strided.rows * strided.columns * kernels[0] * kernels[1] {
             let (rest, tap) = (index / kernels[1], index % kernels[1]);

@@ -237,7 +237,8 @@ unsafe fn run<W: Words, const R: usize>(
     let stride = depth.next_multiple_of(UNIT);
     let mut channel = 0;
     while channel < count {
-        // Missing rows repeat the last one. `sums` has room for their results, which nothing reads.
+        // Missing rows repeat the last one. `sums` has space for their results, which nothing
+        // reads.
         let mut rows = [weights.as_ptr(); WEIGHT_ROWS];
         for (at, row) in rows.iter_mut().enumerate() {
             *row = row.wrapping_add((channel + at).min(count - 1) * depth);

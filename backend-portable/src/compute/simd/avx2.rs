@@ -137,75 +137,30 @@ impl Simd for Avx2 {
             _ => isa!(_mm256_permute2f128_ps::<1>(v, v)),
         }
     }
-    #[inline(always)]
-    fn add(self, a: __m256, b: __m256) -> __m256 {
-        isa!(_mm256_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn sub(self, a: __m256, b: __m256) -> __m256 {
-        isa!(_mm256_sub_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: __m256, b: __m256) -> __m256 {
-        isa!(_mm256_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn div(self, a: __m256, b: __m256) -> __m256 {
-        isa!(_mm256_div_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        isa!(_mm256_fmadd_ps(a, b, c))
-    }
-    #[inline(always)]
-    fn min(self, a: __m256, b: __m256) -> __m256 {
-        isa!(_mm256_min_ps(a, b))
-    }
-    #[inline(always)]
-    fn max(self, a: __m256, b: __m256) -> __m256 {
-        isa!(_mm256_max_ps(a, b))
-    }
-    #[inline(always)]
-    fn neg(self, a: __m256) -> __m256 {
-        isa!(_mm256_xor_ps(a, _mm256_set1_ps(-0.0)))
-    }
-    #[inline(always)]
-    fn abs(self, a: __m256) -> __m256 {
-        isa!(_mm256_andnot_ps(_mm256_set1_ps(-0.0), a))
-    }
-    #[inline(always)]
-    fn copysign(self, a: __m256, sign: __m256) -> __m256 {
-        isa!({
+    lanewise! {
+        [isa]
+        add(a, b) = _mm256_add_ps(a, b);
+        sub(a, b) = _mm256_sub_ps(a, b);
+        mul(a, b) = _mm256_mul_ps(a, b);
+        div(a, b) = _mm256_div_ps(a, b);
+        mul_add(a, b, c) = _mm256_fmadd_ps(a, b, c);
+        min(a, b) = _mm256_min_ps(a, b);
+        max(a, b) = _mm256_max_ps(a, b);
+        neg(a) = _mm256_xor_ps(a, _mm256_set1_ps(-0.0));
+        abs(a) = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
+        copysign(a, sign) = {
             let bit = _mm256_set1_ps(-0.0);
             _mm256_or_ps(_mm256_andnot_ps(bit, a), _mm256_and_ps(bit, sign))
-        })
-    }
-    #[inline(always)]
-    fn sqrt(self, a: __m256) -> __m256 {
-        isa!(_mm256_sqrt_ps(a))
-    }
-    #[inline(always)]
-    fn round(self, a: __m256) -> __m256 {
-        isa!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
-    }
-    #[inline(always)]
-    fn exp2i(self, n: __m256) -> __m256 {
-        isa!({
+        };
+        sqrt(a) = _mm256_sqrt_ps(a);
+        round(a) = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+        exp2i(n) = {
             let biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
             _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
-        })
-    }
-    #[inline(always)]
-    fn lt(self, a: __m256, b: __m256) -> __m256 {
-        isa!(_mm256_cmp_ps::<_CMP_LT_OQ>(a, b))
-    }
-    #[inline(always)]
-    fn is_nan(self, a: __m256) -> __m256 {
-        isa!(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, a))
-    }
-    #[inline(always)]
-    fn select(self, m: __m256, t: __m256, f: __m256) -> __m256 {
-        isa!(_mm256_blendv_ps(f, t, m))
+        };
+        lt(a, b) = _mm256_cmp_ps::<_CMP_LT_OQ>(a, b);
+        is_nan(a) = _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a);
+        select(m, t, f) = _mm256_blendv_ps(f, t, m);
     }
     #[inline(always)]
     fn reduce_sum(self, a: __m256) -> f32 {

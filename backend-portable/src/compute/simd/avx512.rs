@@ -139,67 +139,28 @@ impl Simd for Avx512 {
             _ => isa!(_mm512_shuffle_f32x4::<0b01_00_11_10>(v, v)),
         }
     }
-    #[inline(always)]
-    fn add(self, a: __m512, b: __m512) -> __m512 {
-        isa!(_mm512_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn sub(self, a: __m512, b: __m512) -> __m512 {
-        isa!(_mm512_sub_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
-        isa!(_mm512_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn div(self, a: __m512, b: __m512) -> __m512 {
-        isa!(_mm512_div_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        isa!(_mm512_fmadd_ps(a, b, c))
-    }
-    #[inline(always)]
-    fn min(self, a: __m512, b: __m512) -> __m512 {
-        isa!(_mm512_min_ps(a, b))
-    }
-    #[inline(always)]
-    fn max(self, a: __m512, b: __m512) -> __m512 {
-        isa!(_mm512_max_ps(a, b))
-    }
-    #[inline(always)]
-    fn neg(self, a: __m512) -> __m512 {
-        isa!(_mm512_xor_ps(a, _mm512_set1_ps(-0.0)))
-    }
-    #[inline(always)]
-    fn abs(self, a: __m512) -> __m512 {
-        isa!(_mm512_andnot_ps(_mm512_set1_ps(-0.0), a))
-    }
-    #[inline(always)]
-    fn copysign(self, a: __m512, sign: __m512) -> __m512 {
-        isa!({
+    lanewise! {
+        [isa]
+        add(a, b) = _mm512_add_ps(a, b);
+        sub(a, b) = _mm512_sub_ps(a, b);
+        mul(a, b) = _mm512_mul_ps(a, b);
+        div(a, b) = _mm512_div_ps(a, b);
+        mul_add(a, b, c) = _mm512_fmadd_ps(a, b, c);
+        min(a, b) = _mm512_min_ps(a, b);
+        max(a, b) = _mm512_max_ps(a, b);
+        neg(a) = _mm512_xor_ps(a, _mm512_set1_ps(-0.0));
+        abs(a) = _mm512_andnot_ps(_mm512_set1_ps(-0.0), a);
+        copysign(a, sign) = {
             let bit = _mm512_set1_ps(-0.0);
             _mm512_or_ps(_mm512_andnot_ps(bit, a), _mm512_and_ps(bit, sign))
-        })
-    }
-    #[inline(always)]
-    fn sqrt(self, a: __m512) -> __m512 {
-        isa!(_mm512_sqrt_ps(a))
-    }
-    #[inline(always)]
-    fn round(self, a: __m512) -> __m512 {
-        isa!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
-    }
-    #[inline(always)]
-    fn exp2i(self, n: __m512) -> __m512 {
-        isa!({
+        };
+        sqrt(a) = _mm512_sqrt_ps(a);
+        round(a) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+        exp2i(n) = {
             let biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
-        })
-    }
-    #[inline(always)]
-    fn scale(self, a: __m512, n: __m512) -> __m512 {
-        isa!(_mm512_scalef_ps(a, n))
+        };
+        scale(a, n) = _mm512_scalef_ps(a, n);
     }
     #[inline(always)]
     fn lt(self, a: __m512, b: __m512) -> __mmask16 {

@@ -1,4 +1,4 @@
-//! Instruction sets for int8 dot products. Processors of the same `f32` tier differ in these.
+//! Instruction sets for int8 dot products. Processors with the same `f32` tier can differ in these.
 
 use super::Tier;
 
@@ -22,7 +22,7 @@ enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Dots(Kind);
 
-/// Instruction sets that have kernels.
+/// Instruction sets for which int8 kernels exist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Instructions {
     /// Plain Rust.

@@ -22,6 +22,22 @@
 //! same algorithms with tiles that fit their registers. Its transcendental functions come from
 //! `libm`.
 
+/// Lane-wise methods of [`Simd`], from vectors to a vector: `lanewise! { [isa] add(a, b) = …; }`,
+/// where `isa!` wraps intrinsics that require the token.
+macro_rules! lanewise {
+    ([$isa:ident] $($name:ident($($arg:ident),+) = $result:expr;)+) => {
+        lanewise! { $($name($($arg),+) = $isa!($result);)+ }
+    };
+    ($($name:ident($($arg:ident),+) = $result:expr;)+) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: Self::F),+) -> Self::F {
+                $result
+            }
+        )+
+    };
+}
+
 #[cfg(all(target_arch = "x86_64", feature = "engine"))]
 mod amx;
 #[cfg(target_arch = "x86_64")]
@@ -246,8 +262,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
         lanes
     }
 
-    /// Applies a scalar function to each lane, for the scalar tier and for functions that are too
-    /// rare to vectorise.
+    /// Applies a scalar function to each lane. For the scalar tier, and for functions that are too
+    /// rarely used to vectorise.
     #[inline(always)]
     fn each(self, v: Self::F, f: impl Fn(f32) -> f32) -> Self::F {
         let mut lanes = self.to_array(v);
@@ -292,7 +308,7 @@ enum Isa {
     Simd128,
 }
 
-/// A tier, and a function that returns whether this processor has it.
+/// A tier, and a function that returns whether this processor supports it.
 type Candidate = (Isa, fn() -> bool);
 
 /// The instruction set to use. Detect it once, when a program is loaded, and pass it on.
@@ -332,7 +348,7 @@ impl Tier {
         Tier::available().last().unwrap_or(Tier::SCALAR)
     }
 
-    /// Every tier that this processor has, slowest first. The first is always the scalar tier.
+    /// Every tier that this processor supports, slowest first. The first is always the scalar tier.
     pub fn available() -> impl Iterator<Item = Tier> {
         let tiers: &'static [Candidate] = &[
             (Isa::Scalar, || true),

@@ -111,60 +111,24 @@ impl Simd for Neon {
             vst1q_f32(dst.add(3 * dst_stride), hi(a1, a3));
         }
     }
-    #[inline(always)]
-    fn add(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        isa!(vaddq_f32(a, b))
-    }
-    #[inline(always)]
-    fn sub(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        isa!(vsubq_f32(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        isa!(vmulq_f32(a, b))
-    }
-    #[inline(always)]
-    fn div(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        isa!(vdivq_f32(a, b))
-    }
-    #[inline(always)]
-    fn mul_add(self, a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
-        isa!(vfmaq_f32(c, a, b))
-    }
-    #[inline(always)]
-    fn min(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        isa!(vbslq_f32(vcltq_f32(a, b), a, b))
-    }
-    #[inline(always)]
-    fn max(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        isa!(vbslq_f32(vcgtq_f32(a, b), a, b))
-    }
-    #[inline(always)]
-    fn neg(self, a: float32x4_t) -> float32x4_t {
-        isa!(vnegq_f32(a))
-    }
-    #[inline(always)]
-    fn abs(self, a: float32x4_t) -> float32x4_t {
-        isa!(vabsq_f32(a))
-    }
-    #[inline(always)]
-    fn copysign(self, a: float32x4_t, sign: float32x4_t) -> float32x4_t {
-        isa!(vbslq_f32(vdupq_n_u32(0x8000_0000), sign, a))
-    }
-    #[inline(always)]
-    fn sqrt(self, a: float32x4_t) -> float32x4_t {
-        isa!(vsqrtq_f32(a))
-    }
-    #[inline(always)]
-    fn round(self, a: float32x4_t) -> float32x4_t {
-        isa!(vrndnq_f32(a))
-    }
-    #[inline(always)]
-    fn exp2i(self, n: float32x4_t) -> float32x4_t {
-        isa!({
+    lanewise! {
+        [isa]
+        add(a, b) = vaddq_f32(a, b);
+        sub(a, b) = vsubq_f32(a, b);
+        mul(a, b) = vmulq_f32(a, b);
+        div(a, b) = vdivq_f32(a, b);
+        mul_add(a, b, c) = vfmaq_f32(c, a, b);
+        min(a, b) = vbslq_f32(vcltq_f32(a, b), a, b);
+        max(a, b) = vbslq_f32(vcgtq_f32(a, b), a, b);
+        neg(a) = vnegq_f32(a);
+        abs(a) = vabsq_f32(a);
+        copysign(a, sign) = vbslq_f32(vdupq_n_u32(0x8000_0000), sign, a);
+        sqrt(a) = vsqrtq_f32(a);
+        round(a) = vrndnq_f32(a);
+        exp2i(n) = {
             let biased = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
             vreinterpretq_f32_s32(vshlq_n_s32::<23>(biased))
-        })
+        };
     }
     #[inline(always)]
     fn lt(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {

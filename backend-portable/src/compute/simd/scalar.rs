@@ -56,21 +56,11 @@ impl Simd for Scalar {
         // SAFETY: guaranteed by the caller.
         unsafe { *dst = *src }
     }
-    #[inline(always)]
-    fn add(self, a: f32, b: f32) -> f32 {
-        a + b
-    }
-    #[inline(always)]
-    fn sub(self, a: f32, b: f32) -> f32 {
-        a - b
-    }
-    #[inline(always)]
-    fn mul(self, a: f32, b: f32) -> f32 {
-        a * b
-    }
-    #[inline(always)]
-    fn div(self, a: f32, b: f32) -> f32 {
-        a / b
+    lanewise! {
+        add(a, b) = a + b;
+        sub(a, b) = a - b;
+        mul(a, b) = a * b;
+        div(a, b) = a / b;
     }
     #[inline(always)]
     fn mul_add(self, a: f32, b: f32, c: f32) -> f32 {
@@ -78,37 +68,16 @@ impl Simd for Scalar {
         // tell whether the hardware has it.
         a * b + c
     }
-    #[inline(always)]
-    fn min(self, a: f32, b: f32) -> f32 {
-        if a < b { a } else { b }
-    }
-    #[inline(always)]
-    fn max(self, a: f32, b: f32) -> f32 {
-        if a > b { a } else { b }
-    }
-    #[inline(always)]
-    fn neg(self, a: f32) -> f32 {
-        -a
-    }
-    #[inline(always)]
-    fn abs(self, a: f32) -> f32 {
-        f32::from_bits(a.to_bits() & 0x7fff_ffff)
-    }
-    #[inline(always)]
-    fn copysign(self, a: f32, sign: f32) -> f32 {
-        f32::from_bits((a.to_bits() & 0x7fff_ffff) | (sign.to_bits() & 0x8000_0000))
-    }
-    #[inline(always)]
-    fn sqrt(self, a: f32) -> f32 {
-        libm::sqrtf(a)
-    }
-    #[inline(always)]
-    fn round(self, a: f32) -> f32 {
-        libm::rintf(a)
-    }
-    #[inline(always)]
-    fn exp2i(self, n: f32) -> f32 {
-        f32::from_bits(((n as i32).wrapping_add(127) as u32) << 23)
+    lanewise! {
+        min(a, b) = if a < b { a } else { b };
+        max(a, b) = if a > b { a } else { b };
+        neg(a) = -a;
+        abs(a) = f32::from_bits(a.to_bits() & 0x7fff_ffff);
+        copysign(a, sign) =
+            f32::from_bits((a.to_bits() & 0x7fff_ffff) | (sign.to_bits() & 0x8000_0000));
+        sqrt(a) = libm::sqrtf(a);
+        round(a) = libm::rintf(a);
+        exp2i(n) = f32::from_bits(((n as i32).wrapping_add(127) as u32) << 23);
     }
     #[inline(always)]
     fn lt(self, a: f32, b: f32) -> bool {

@@ -2,9 +2,10 @@
 
 use bytemuck::Pod;
 
-/// Transposes a block of `N` vectors of `N` elements; `N` is a power of two. Each step interleaves
-/// the vectors of the upper half with those of the lower half: this moves one bit of an element's
-/// column index into its row index, and one bit of the row index into the column index.
+/// Transposes a block of `N` vectors of `N` elements; `N` is a power of two. Each of the `log2(N)`
+/// steps interleaves the vectors of the upper half with those of the lower half: this moves one bit
+/// of an element's column index into its row index, and one bit of the row index into the column
+/// index.
 #[inline(always)]
 pub(crate) fn turned<T: Pod, const N: usize>(mut block: [[T; N]; N]) -> [[T; N]; N] {
     // Compilers do not recognise the loops below as vector interleaving.

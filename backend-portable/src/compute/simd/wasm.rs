@@ -105,21 +105,11 @@ impl Simd for Simd128 {
             unsafe { v128_store(dst.add(j * dst_stride).cast(), column) };
         }
     }
-    #[inline(always)]
-    fn add(self, a: v128, b: v128) -> v128 {
-        f32x4_add(a, b)
-    }
-    #[inline(always)]
-    fn sub(self, a: v128, b: v128) -> v128 {
-        f32x4_sub(a, b)
-    }
-    #[inline(always)]
-    fn mul(self, a: v128, b: v128) -> v128 {
-        f32x4_mul(a, b)
-    }
-    #[inline(always)]
-    fn div(self, a: v128, b: v128) -> v128 {
-        f32x4_div(a, b)
+    lanewise! {
+        add(a, b) = f32x4_add(a, b);
+        sub(a, b) = f32x4_sub(a, b);
+        mul(a, b) = f32x4_mul(a, b);
+        div(a, b) = f32x4_div(a, b);
     }
     #[inline(always)]
     fn mul_add(self, a: v128, b: v128, c: v128) -> v128 {
@@ -130,50 +120,24 @@ impl Simd for Simd128 {
     }
     // The `pmin`/`pmax` forms compare and select, as the trait requires; `min`/`max` return NaN if
     // either operand is NaN.
-    #[inline(always)]
-    fn min(self, a: v128, b: v128) -> v128 {
-        f32x4_pmin(b, a)
-    }
-    #[inline(always)]
-    fn max(self, a: v128, b: v128) -> v128 {
-        f32x4_pmax(b, a)
-    }
-    #[inline(always)]
-    fn neg(self, a: v128) -> v128 {
-        f32x4_neg(a)
-    }
-    #[inline(always)]
-    fn abs(self, a: v128) -> v128 {
-        f32x4_abs(a)
-    }
-    #[inline(always)]
-    fn copysign(self, a: v128, sign: v128) -> v128 {
-        v128_bitselect(sign, a, u32x4_splat(0x8000_0000))
-    }
-    #[inline(always)]
-    fn sqrt(self, a: v128) -> v128 {
-        f32x4_sqrt(a)
-    }
-    #[inline(always)]
-    fn round(self, a: v128) -> v128 {
-        f32x4_nearest(a)
+    lanewise! {
+        min(a, b) = f32x4_pmin(b, a);
+        max(a, b) = f32x4_pmax(b, a);
+        neg(a) = f32x4_neg(a);
+        abs(a) = f32x4_abs(a);
+        copysign(a, sign) = v128_bitselect(sign, a, u32x4_splat(0x8000_0000));
+        sqrt(a) = f32x4_sqrt(a);
+        round(a) = f32x4_nearest(a);
     }
     #[inline(always)]
     fn exp2i(self, n: v128) -> v128 {
         // The conversion saturates.
         i32x4_shl(i32x4_add(i32x4_trunc_sat_f32x4(n), i32x4_splat(127)), 23)
     }
-    #[inline(always)]
-    fn lt(self, a: v128, b: v128) -> v128 {
-        f32x4_lt(a, b)
-    }
-    #[inline(always)]
-    fn is_nan(self, a: v128) -> v128 {
-        f32x4_ne(a, a)
-    }
-    #[inline(always)]
-    fn select(self, m: v128, t: v128, f: v128) -> v128 {
-        v128_bitselect(t, f, m)
+    lanewise! {
+        lt(a, b) = f32x4_lt(a, b);
+        is_nan(a) = f32x4_ne(a, a);
+        select(m, t, f) = v128_bitselect(t, f, m);
     }
     #[inline(always)]
     fn reduce_sum(self, a: v128) -> f32 {

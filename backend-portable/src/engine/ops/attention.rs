@@ -1,4 +1,5 @@
-//! Attention over blocks of query rows, whose scores stay in the L1/L2 caches.
+//! Scaled dot-product attention (SDPA), computed in blocks of query rows whose scores stay in the
+//! L1/L2 caches.
 
 use super::product::Walk;
 use crate::compute::gemm::{Context, Epilogue, MatrixMut, ShapeMismatch, gemm, gemm_workspace_len};
@@ -14,13 +15,14 @@ use torchlet_graph::operators::AttentionArgs;
 /// Maximum number of scores per block.
 const SCORES: usize = 1 << 15;
 
-/// Maximum K of one block of a matrix multiplication: see [`gemm_workspace_len`].
+/// Maximum length of a block of k in a GEMM: see [`gemm_workspace_len`].
 const LONG: usize = 512;
 
-/// `softmax(q · kᵀ · scale + mask) · v`. Rows in which every score is minus infinity yield zero.
-/// With a causal offset, row `i` attends to keys up to `offset + i`; see the table of operators.
+/// Lowers `softmax(q · kᵀ · scale + mask) · v`. Rows in which every score is minus infinity yield
+/// zero. With a causal offset, row `i` attends to keys up to `offset + i`; see the table of
+/// operators.
 pub(super) fn attention(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    // Older files do not have the offset argument.
+    // Programs of older compilers lack the offset argument.
     let call = AttentionArgs::of(args)?;
     let offset = builder.optional_integer(call.offset)?.map(usize::try_from);
     let offset = offset.transpose().map_err(|_| "the causal offset is negative")?;
@@ -58,7 +60,8 @@ fn attend(
         ),
         None => None,
     };
-    // Heads are interleaved per row, as the following linear layer reads them.
+    // Dim order batch, rows, heads, depth: the following linear layer reads the heads of a row
+    // together.
     let out = builder.make_in_order(&[batch, heads, rows, value_width], &[0, 2, 1, 3])?;
     let step = Attention {
         shape: Shape { batch, heads, rows, width, keys, value_width },
@@ -87,10 +90,11 @@ struct Shape {
     value_width: usize,
 }
 
-/// The matrices of each sample and head.
+/// Layout of an operand with one matrix per sample and head.
 #[derive(Debug, Clone, Copy)]
 struct Heads {
-    /// Walk over the heads of one sample.
+    /// Layout of the matrices of one sample, with the heads as the batch; then the stride between
+    /// samples.
     walk: Walk,
     sample: usize,
 }
@@ -100,7 +104,7 @@ impl Heads {
         Heads { walk: Walk::of(view), sample: view.strides.first().copied().unwrap_or(0) }
     }
 
-    /// The matrices of a sample and those after it.
+    /// Returns the data starting with a sample.
     fn from<'a>(&self, data: &'a [f32], sample: usize) -> Result<&'a [f32], ShapeMismatch> {
         data.get(sample.checked_mul(self.sample).ok_or(ShapeMismatch)?..).ok_or(ShapeMismatch)
     }
@@ -108,13 +112,13 @@ impl Heads {
 
 struct Attention {
     shape: Shape,
-    /// Number of query heads per key head.
+    /// Number of query heads that share a key head.
     shared: usize,
     q: Heads,
     k: Heads,
     v: Heads,
     mask: Option<Heads>,
-    /// Last key that the first row attends to, if attention is causal.
+    /// Causal offset: the last key that row 0 attends to; `None` if attention is not causal.
     causal: Option<usize>,
     scale: f32,
     /// Attention weights of a fully masked row.
@@ -129,8 +133,8 @@ impl Attention {
         (SCORES / keys.max(1)).clamp(1, share.max(1))
     }
 
-    /// Number of samples per task, if threads divide the batch; otherwise they divide the rows of
-    /// each sample.
+    /// Returns the number of samples per task if threads divide the batch. `None` if they divide
+    /// the rows of each sample instead.
     fn together(&self, threads: usize) -> Option<usize> {
         let batch = self.shape.batch;
         (batch > 1 && batch >= threads).then(|| batch.div_ceil(threads.max(1) * 4))
@@ -143,7 +147,8 @@ impl Attention {
             let values = gemm_workspace_len(tier, 1, rows, value_width, keys).unwrap_or(0);
             scores.max(values)
         };
-        // With fewer keys, blocks can be longer than the equal blocks of all keys.
+        // With few keys, the block of k can be longer than the equal blocks that all keys are
+        // divided into.
         let fewer = if self.causal.is_some() { of(keys.min(LONG)) } else { 0 };
         rows.saturating_mul(keys).saturating_add(of(keys).max(fewer))
     }

@@ -58,7 +58,7 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         let plain = WeightForm::contiguous(second, p.kernel);
         let (weights, form) = match conv.packed_weights_len(tier) {
             None => return Err("the weights are too large".into()),
-            // The convolution uses unpacked weights.
+            // No packed form: the convolution reads the weights unpacked.
             Some(0) => (builder.constant(weights)?.unwrap_or(Constant::Lent(&[])), plain),
             Some(len) => {
                 let WeightForm::Strided(strides) = plain else {
@@ -81,14 +81,15 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
     builder.define(call.out, out)
 }
 
-/// Output shape of a 1D or 2D convolution.
+/// Output shape of a convolution with one or two spatial dims.
 fn shape(p: &ConvParams, rank: usize, [height, width]: [usize; 2]) -> Vec<usize> {
     let pixels = if rank == 3 { &[width][..] } else { &[height, width] };
     [p.batch, p.out_channels].iter().chain(pixels).copied().collect()
 }
 
-/// Decomposes a transposed convolution into plain ones per output phase, along height and width.
-/// `None` if that saves no work; with stride one it is a plain convolution anyway.
+/// Decomposes a transposed convolution into phases: plain convolutions for the outputs that use the
+/// same taps, over height and width. `None` if that saves no work; with stride one, the whole is a
+/// plain convolution anyway.
 fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
     let p = conv.params();
     let [_, tall, wide] = p.stride;
@@ -105,8 +106,8 @@ fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
     Some([along(1, height)?, along(2, width)?])
 }
 
-/// Lowers a transposed convolution to one plain convolution per phase, whose results are
-/// interleaved.
+/// Lowers a transposed convolution to one plain convolution for each phase. Their results are
+/// interleaved in the output.
 fn in_phases<'p>(
     builder: &mut Builder<'_, 'p>,
     input: &View,
@@ -147,7 +148,7 @@ fn in_phases<'p>(
             let step = Prepared { conv, from, weights, form, bias, beta: 0.0, min, max };
             builder.push(step, &[&input], &made);
             let (mut made, mut place) = (Some(made), Some(out.clone()));
-            // 1D convolutions have no height.
+            // Convolutions with one spatial dim have no height.
             let dims = if rank == 3 {
                 &[(2, wide, width)][..]
             } else {
@@ -165,7 +166,8 @@ fn in_phases<'p>(
     Ok(out)
 }
 
-/// The weights of a phase, taken from the whole weights `[in, out per group, height, width]`.
+/// Selects and packs the weights of a phase from the weights `[in, out per group, height, width]`
+/// of the transposed convolution.
 fn phase_weights<'p>(
     builder: &mut Builder<'_, 'p>,
     id: ValueId,
@@ -208,17 +210,17 @@ fn phase_weights<'p>(
     Ok((made, if packed_len == 0 { plain } else { WeightForm::Packed }))
 }
 
-/// Memory layout in which a plain convolution of these channels computes.
+/// Selects the memory layout in which a plain convolution with these channels is computed.
 fn layout(groups: usize, [inputs, outputs]: [usize; 2], tier: Tier) -> Layout {
     let group = [inputs, outputs].map(|channels| channels / groups.max(1));
-    // With channels innermost, groups of few channels do not fill a vector, unless the convolution
-    // is depthwise or several groups share a vector.
+    // With channels last, groups of few channels do not fill a vector, unless the convolution is
+    // depthwise or several groups share a vector.
     let is_depthwise = groups == inputs && groups == outputs;
     let few = groups > 1 && !is_depthwise && group[1] < 8 && !share_vectors(groups, group, tier);
     if few { Layout::ChannelsFirst } else { Layout::ChannelsLast }
 }
 
-/// Decodes the geometry of a call with weights of these sizes.
+/// Decodes the geometry of a call, for weights of these sizes.
 fn geometry(
     builder: &Builder<'_, '_>,
     call: &ConvolutionArgs,
@@ -276,10 +278,10 @@ fn geometry(
     Conv::new(params).ok_or_else(|| "the convolution parameters are invalid".into())
 }
 
-/// A convolution with its weights.
+/// Step of a convolution, with its weights.
 struct Prepared<'p> {
     conv: Conv,
-    /// Offset of the input.
+    /// Offset of the input in its buffer.
     from: usize,
     weights: Constant<'p>,
     form: WeightForm,

@@ -19,7 +19,7 @@ use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::DynamicLinearArgs;
 
-/// `dynamic_linear(input, codes, scales, sums, bias, bits)`
+/// Lowers `dynamic_linear(input, weights, scales, sums, bias, bits)`.
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = DynamicLinearArgs::of(args)?;
     let input = as_stored(builder, call.input)?;
@@ -49,7 +49,7 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let rows = input.numel() / k;
     let input = builder.contiguous(&input)?;
     let (sums, bias) = (builder.view(call.weight_sums)?, builder.optional(call.bias)?);
-    // int8 weights are packed together with their sums.
+    // The packed form of int8 weights includes their sums.
     let beside = if bits == 4 { sums } else { builder.view(scales)? };
     let mut reads = Vec::from([builder.contiguous(&beside)?]);
     if let Some(bias) = bias {
@@ -93,7 +93,7 @@ fn nibble_weights<'p>(
         let code = |row: usize, col: usize| data.get(col * k + row).map(|code| code.cast_signed());
         pack_nibbles([k, n], groups, code, packed).ok_or_else(wrong)
     })?;
-    // Scales packed ahead of time, or packed now.
+    // Uses the scales that were packed ahead of time, or packs them now.
     let form = |are_upper| Form::Scales { n, groups, are_upper };
     let are_upper = match builder.plain_numbers(scales) {
         Some(data) => are_upper(&data),
@@ -111,13 +111,13 @@ enum Weights<'p> {
     Nibbles { codes: Constant<'p>, scales: Constant<'p>, are_upper: bool },
 }
 
-/// A matrix multiplication of dynamically quantized rows with quantized weights.
+/// Step of a GEMM that quantizes the rows of its input dynamically; the weights are quantized.
 struct Product<'p> {
     rows: usize,
     shape: [usize; 2],
     groups: usize,
-    /// Offset of the input in the first buffer. `columns` is the offset of the column scales or
-    /// sums in the second buffer, `bias` that of the bias in the third.
+    /// Offset of the input in the first buffer. `columns` is the offset of the column scales (int8)
+    /// or column sums (int4) in the second buffer, `bias` that of the bias in the third.
     at: usize,
     columns: usize,
     bias: Option<usize>,
@@ -143,7 +143,7 @@ impl Step for Product<'_> {
         let is_biased = self.bias.is_some();
         let bias = match self.bias {
             Some(at) => filled_up(given(2, at).ok_or(ShapeMismatch)?, bias_place),
-            // int4 kernels support an absent bias and do not read it.
+            // int4 kernels accept an absent bias and do not read it.
             None if matches!(self.weights, Weights::Nibbles { .. }) => &[],
             None => {
                 bias_place.fill(0.0);
@@ -170,7 +170,7 @@ impl Step for Product<'_> {
     }
 }
 
-/// Per-column values, padded with zeros to whole panels; borrowed if no padding is needed.
+/// Pads per-column values with zeros to whole panels, in `place`; borrowed if no padding is needed.
 fn filled_up<'a>(given: &'a [f32], place: &'a mut [f32]) -> &'a [f32] {
     if given.len().is_multiple_of(LANES) {
         return given;

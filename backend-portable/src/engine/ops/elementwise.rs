@@ -1,4 +1,5 @@
-//! Element-wise operators on strided, broadcast tensors, in place if the operand is not used again.
+//! Element-wise operators on strided, broadcast tensors. They run in place if the operand is not
+//! used again.
 
 use super::{Operation, ends};
 use crate::compute::functions::{
@@ -22,10 +23,10 @@ use torchlet_graph::operators::{
 
 /// Minimum number of elements per thread.
 const GRAIN: usize = 1 << 14;
-/// Elements gathered at a time.
+/// Number of elements that are gathered at a time.
 const BLOCK: usize = 256;
 
-/// The lowering function of an operator.
+/// Returns the lowering function of an operator.
 pub(super) fn find(operator: Operator) -> Option<Operation> {
     Some(match operator {
         Operator::ABS => |builder, args| unary(builder, args, Unary::Abs),
@@ -99,7 +100,7 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
     })
 }
 
-/// A function of one element.
+/// An element-wise function with one operand.
 #[derive(Debug, Clone, Copy)]
 enum Unary {
     Abs,
@@ -118,11 +119,11 @@ enum Unary {
     LeakyRelu(f32),
     Clamp(f32, f32),
     With(Binary, f32),
-    /// Rounding to a narrower type.
+    /// Rounding to a narrower float format.
     Rounded(Precision),
 }
 
-/// A function of two elements.
+/// An element-wise function with two operands.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Binary {
     Add,
@@ -169,7 +170,7 @@ pub(super) fn clamped(
     of_each(builder, input, Unary::Clamp(min, max))
 }
 
-/// Rounds the elements to a precision.
+/// Appends a step that rounds the elements to a float format.
 pub(super) fn rounded(
     builder: &mut Builder<'_, '_>,
     input: View,
@@ -181,8 +182,8 @@ pub(super) fn rounded(
     }
 }
 
-/// A float tensor with the precision of its dtype, for operators whose result depends on the last
-/// bit: 16-bit values that were computed here are rounded.
+/// Returns a float tensor with the precision of its dtype. 16-bit values that this region computed
+/// are rounded, for operators whose result depends on the last bit.
 pub(super) fn as_stored(builder: &mut Builder<'_, '_>, id: ValueId) -> Result<View, Refusal> {
     let view = builder.view(id)?;
     if !builder.is_computed(&view) {
@@ -192,7 +193,7 @@ pub(super) fn as_stored(builder: &mut Builder<'_, '_>, id: ValueId) -> Result<Vi
     rounded(builder, view, precision)
 }
 
-/// The scalar operand of an addition, rounded to the dtype of the result first, as in PyTorch.
+/// Decodes the scalar operand of an addition, rounded to the dtype of the result, as in PyTorch.
 fn beside(
     builder: &Builder<'_, '_>,
     number: impl Into<Option<ValueId>>,
@@ -203,7 +204,7 @@ fn beside(
     Ok(number[0])
 }
 
-/// `a + sign * alpha * b`.
+/// Lowers `a + sign * alpha * b`.
 fn scaled(builder: &mut Builder<'_, '_>, args: &[ValueId], sign: f32) -> Result<(), Refusal> {
     let call = AddArgs::of(args)?;
     let (a, b) = (builder.view(call.input)?, builder.view(call.other)?);
@@ -228,7 +229,7 @@ fn binary(
     builder.define(call.out, result)
 }
 
-/// Applies a function to two operands, broadcast to each other.
+/// Applies a function to two operands, which are broadcast to each other.
 pub(super) fn broadcasting(
     builder: &mut Builder<'_, '_>,
     a: &View,
@@ -256,8 +257,8 @@ fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
     sizes
 }
 
-/// The destination of a result: over the first operand if this is its last use, else a new tensor
-/// in the same memory order.
+/// Chooses the destination of a result: in place of the first operand if this is its last use, else
+/// a new tensor in the same memory order.
 fn target(
     builder: &mut Builder<'_, '_>,
     operands: &[&View],
@@ -279,12 +280,12 @@ fn target(
     }
 }
 
-/// Loop nest over a result and its operands.
+/// Loop nest over a result and its operands, merged where strides allow.
 struct Loops {
-    /// Offsets of the result and the operands.
+    /// Offsets of the result and the operands in their buffers.
     starts: [usize; 3],
-    /// Size and operand strides of each loop, the innermost last. The result is contiguous in this
-    /// order.
+    /// Size of each loop and strides of both operands, the innermost loop last. The result is
+    /// contiguous in this order.
     dims: Vec<(usize, [usize; 2])>,
     in_place: bool,
 }
@@ -325,14 +326,14 @@ enum Function {
     Binary(Binary),
 }
 
-/// A run of elements of an operand.
+/// Consecutive elements of an operand's row.
 #[derive(Clone, Copy)]
 enum Run<'a> {
-    /// At the result's position, for in-place operation.
+    /// In the memory of the result, for in-place operation.
     InPlace,
     /// Contiguous.
     Slice(&'a [f32]),
-    /// The same value for all elements.
+    /// One value for all elements.
     One(f32),
 }
 
@@ -345,7 +346,7 @@ impl Step for Map {
         let out = out.get_mut(start..).and_then(|out| out.get_mut(..count?));
         let out = out.ok_or(ShapeMismatch)?;
         let inner = dims.last().map_or(1, |(size, _)| (*size).max(1));
-        // Whole rows, if there are several.
+        // Chunks consist of whole rows, if there are several rows.
         let grain = chunk_len(context.parallel, out.len(), GRAIN);
         let chunk = if dims.len() > 1 { grain.next_multiple_of(inner) } else { grain };
         let serial = Context { parallel: &Serial, ..context };
@@ -358,12 +359,12 @@ impl Step for Map {
     }
 }
 
-/// Rows with fewer elements are gathered into blocks: the overhead per row exceeds the cost of
-/// copying this many elements.
+/// Maximum length of rows that are gathered into blocks. For short rows, the overhead per row
+/// exceeds the cost of the copies.
 const SHORT: usize = 64;
 
 impl Map {
-    /// Computes the elements from `first` on, of rows of `inner` elements.
+    /// Computes the elements of the result from element `first` on; rows have `inner` elements.
     fn range(
         &self,
         context: Context<'_>,
@@ -378,7 +379,7 @@ impl Map {
         let strides = self.walk.dims.last().map_or([0; 2], |(_, strides)| *strides);
         let reads = [!self.walk.in_place, matches!(self.function, Function::Binary(_))];
         let is_short = inner < SHORT && inner < len;
-        // The gather buffer is only zeroed when it is needed, because that costs more than a short
+        // The gather buffer is zeroed only if it is needed, because zeroing costs more than a short
         // row.
         if !is_short && strides.iter().all(|stride| *stride <= 1) {
             return self.rows(context, inputs, (rows, col), inner, out, None);
@@ -412,7 +413,8 @@ impl Map {
         self.rows(context, inputs, (rows, col), inner, out, Some(&mut gathered))
     }
 
-    /// Computes row by row, starting at a column; in blocks if elements must be gathered.
+    /// Computes row by row, starting at a column of the first row. Works in blocks if elements must
+    /// be gathered.
     fn rows(
         &self,
         context: Context<'_>,
@@ -459,7 +461,7 @@ impl Map {
     }
 }
 
-/// A run of `count` elements of an operand's row, starting at `at`.
+/// Returns `count` elements of an operand's row, starting at offset `at`.
 fn run<'a>(
     data: &'a [f32],
     at: usize,
@@ -493,9 +495,9 @@ fn gather(data: &[f32], at: usize, stride: usize, block: &mut [f32]) -> Option<(
     Some(())
 }
 
-/// Offsets of the operands' rows, advanced row by row.
+/// Cursor over the rows: the offsets of both operands, advanced row by row.
 struct Rows<'w> {
-    /// The outer loops, around the loop over a row.
+    /// The loops around the loop over a row.
     dims: &'w [(usize, [usize; 2])],
     /// Current index of each loop.
     index: Vec<usize>,
@@ -516,7 +518,7 @@ impl<'w> Rows<'w> {
 
     /// Advances to the next row.
     fn next(&mut self) {
-        // An index loop instead of iterators, since it runs once per row.
+        // An index loop instead of iterators, because this code runs for each row.
         let mut dim = self.dims.len();
         while dim > 0 {
             dim -= 1;
@@ -599,7 +601,7 @@ fn two<M: Map2>(context: Context<'_>, function: M, operands: [Run<'_>; 2], out: 
     }
 }
 
-/// Leaky ReLU: `x`, times a factor if negative.
+/// Leaky ReLU: `x`, multiplied by a factor if negative.
 #[derive(Clone, Copy)]
 struct LeakyRelu(f32);
 

@@ -24,10 +24,10 @@ use super::builder::{Builder, Refusal};
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 
-/// Lowers a call with these arguments, the output last.
+/// Lowering function of an operator. Its arguments are those of the call, the output last.
 pub(super) type Operation = fn(&mut Builder<'_, '_>, &[ValueId]) -> Result<(), Refusal>;
 
-/// The lowering function of an operator.
+/// Returns the lowering function of an operator.
 pub(super) fn find(operator: Operator) -> Option<Operation> {
     Some(match operator {
         Operator::CONVOLUTION => convolution::convolution,
@@ -93,8 +93,8 @@ pub(super) fn only_rearranges(operator: Operator) -> bool {
     )
 }
 
-/// Weights that were packed ahead of time: pairs of data and form, then the value that they
-/// replace.
+/// Registers weights that were packed ahead of time. The arguments are pairs of packed data and
+/// form, then the weights that they replace.
 fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let (out, forms) = args.split_last().ok_or("the call has no arguments")?;
     let (forms, []) = forms.as_chunks::<2>() else { return Err("packed data has no form".into()) };
@@ -111,7 +111,7 @@ fn dimension(dim: i64, rank: usize) -> Result<usize, Refusal> {
     }
 }
 
-/// The first argument of a call, and its output.
+/// Returns the first argument of a call, and its output.
 fn ends(args: &[ValueId]) -> Result<(ValueId, ValueId), Refusal> {
     match args {
         [input, .., out] => Ok((*input, *out)),

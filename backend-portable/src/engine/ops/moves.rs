@@ -18,14 +18,14 @@ use torchlet_graph::operators::{
     TransposeArgs, ViewArgs,
 };
 
-/// Block size for transposing matrices.
+/// Block size for transposing matrices of multi-byte elements.
 const BLOCK: usize = 8;
-/// Block size for matrices of bytes, which are transposed in vector registers.
+/// Block size for transposing matrices of bytes, in vector registers.
 const VECTOR: usize = 16;
-/// Minimum number of elements that a thread copies.
+/// Minimum number of elements that each thread copies.
 const GRAIN: usize = 1 << 14;
 
-/// Reshapes a tensor.
+/// Lowers a reshape.
 pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = ViewArgs::of(args)?;
     let input = builder.any(call.input)?;
@@ -36,8 +36,8 @@ pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     builder.define(call.out, view)
 }
 
-/// Copies, or converts to another float dtype. 16-bit values are rounded to the input's dtype
-/// first, because afterwards nothing records that they were 16-bit.
+/// Lowers a copy, or a conversion to another float dtype. 16-bit values are rounded to the input's
+/// dtype first, because the result does not record that they were 16-bit.
 pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let (id, out) = ends(args)?;
     let same = match (builder.precision(id), builder.precision(out)) {
@@ -50,7 +50,7 @@ pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     builder.define(out, same)
 }
 
-/// Removes the given dims if their size is one.
+/// Lowers `squeeze`: removes the given dims if their size is one.
 pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = DimArgs::of(args)?;
     let input = builder.any(call.input)?;
@@ -67,7 +67,7 @@ pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     builder.define(call.out, view)
 }
 
-/// Inserts a dim of size one.
+/// Lowers `unsqueeze`: inserts a dim of size one.
 pub(super) fn unsqueeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = DimArgs::of(args)?;
     let input = builder.any(call.input)?;
@@ -105,7 +105,7 @@ pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let call = ExpandArgs::of(args)?;
     let input = builder.any(call.input)?;
     let sizes = builder.integers(call.size)?;
-    // A size of -1 keeps the dim's size; new dims are prepended.
+    // A size of -1 keeps the size of a dim; further leading dims are added.
     let lead = sizes
         .len()
         .checked_sub(input.sizes.len())
@@ -206,7 +206,7 @@ pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     if let Some(size) = sizes.get_mut(dim) {
         *size = along.ok_or("the concatenated dim is too large")?;
     }
-    // In the memory order of the largest input.
+    // The output gets the memory order of the largest input.
     let largest = inputs.iter().filter(|view| view.sizes.len() == sizes.len() && view.is_dense());
     let order = largest.max_by_key(|view| view.numel()).map(View::order);
     let order = order.unwrap_or_else(|| (0..sizes.len()).collect());
@@ -232,7 +232,7 @@ pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     builder.define(*out, joined)
 }
 
-/// Appends a copy of a view to another.
+/// Appends a step that copies one view to another.
 pub(in crate::engine) fn copy(builder: &mut Builder<'_, '_>, from: &View, to: &View) {
     let step = Copy::new(from, to);
     match builder.element_of(from) {
@@ -241,7 +241,7 @@ pub(in crate::engine) fn copy(builder: &mut Builder<'_, '_>, from: &View, to: &V
     }
 }
 
-/// A copy of int8 elements.
+/// Strided copy of int8 elements.
 struct CopyCodes(Copy);
 
 impl Step for CopyCodes {
@@ -257,8 +257,8 @@ impl Step for CopyCodes {
 pub(in crate::engine) struct Copy {
     from: usize,
     to: usize,
-    /// Size, read stride and write stride of each loop, the innermost last. Adjacent loops that
-    /// form a single one are merged.
+    /// Size, read stride and write stride of each loop, the innermost last. Adjacent loops are
+    /// merged if their strides allow.
     loops: Vec<[usize; 3]>,
 }
 
@@ -301,7 +301,7 @@ impl Copy {
         self.loops.iter().map(|[size, ..]| size).product()
     }
 
-    /// Parallel copy, if the size warrants it: threads divide the outermost loop.
+    /// Copies in parallel if the copy is large enough: threads divide the outermost loop.
     pub(super) fn copy_together<T: Pod + Send + Sync>(
         &self,
         Context { tier, parallel }: Context<'_>,
@@ -312,7 +312,8 @@ impl Copy {
         let [[size, from, to], inner @ ..] = &self.loops[..] else {
             return self.copy(tier, source, target);
         };
-        // Extent that one iteration of the outermost loop writes.
+        // Number of elements from the first to the last that one iteration of the outermost loop
+        // writes.
         let span =
             inner.iter().map(|[size, _, to]| (size - 1).saturating_mul(*to)).sum::<usize>() + 1;
         let share =
@@ -367,7 +368,7 @@ fn run<T: Pod>(
     Some(())
 }
 
-/// Copies lines of `N` elements, which are shorter than the overhead of a `memcpy` call.
+/// Copies short runs of `N` elements; a call of `memcpy` would cost more than the copy.
 fn lines<T: core::marker::Copy, const N: usize>(
     turns: usize,
     [from, to]: [usize; 2],
@@ -381,8 +382,8 @@ fn lines<T: core::marker::Copy, const N: usize>(
     Some(())
 }
 
-/// Interleaves `C` columns, `from_col` apart, into rows: for instance the colour channels of an
-/// image, or the channels of groups.
+/// Interleaves `C` columns into rows, such as the colour channels of an image or the channels of
+/// groups. The columns have a stride of `from_col`.
 fn interleaved<T: Pod, const C: usize>(
     rows: usize,
     from_col: usize,
@@ -426,7 +427,7 @@ fn strided<T: core::marker::Copy>(
 struct Transpose<'a, T> {
     /// Rows and columns.
     shape: [usize; 2],
-    /// Stride between the source's columns, and between the target's rows.
+    /// Stride between columns of the source, and between rows of the target.
     strides: [usize; 2],
     source: &'a [T],
     target: &'a mut [T],
@@ -435,7 +436,8 @@ struct Transpose<'a, T> {
 impl<T: Pod> Vectorized for Transpose<'_, T> {
     type Output = Option<()>;
 
-    /// Compiled per instruction set, where the auto-vectorizer has more registers.
+    /// Compiled for each instruction set, because larger ones have more registers for
+    /// auto-vectorization.
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> Option<()> {
         let Transpose { shape, strides: [from_col, to_row], source, target } = self;
@@ -479,7 +481,7 @@ fn in_strips<T: Pod>(
             }
         }
     }
-    // The remaining columns and rows.
+    // The columns and rows that remain.
     if wide < cols {
         let (source, target) = (source.get(wide * from_col..)?, target.get_mut(wide..)?);
         in_blocks::<T, BLOCK>([rows, cols - wide], from_col, to_row, source, target)?;
@@ -536,8 +538,8 @@ impl Step for Copy {
     }
 }
 
-/// The view in channels-last order, `[batch, …, channel]`, copied if necessary. Views without a
-/// batch, channels and pixels keep their order.
+/// Returns the view in channels-last order, `[batch, …, channel]`, copied if necessary. A view of
+/// rank 2 or less keeps its order.
 pub(super) fn channels_last(builder: &mut Builder<'_, '_>, view: &View) -> Result<View, Refusal> {
     let strides = dense_strides(&view.sizes, &channels_last_order(view.sizes.len()));
     builder.in_strides(view, &strides)
@@ -589,12 +591,12 @@ mod tests {
             &[[301, 1, 301], [301, 301, 1]],
             &[[64, 4_096, 4_096], [64, 1, 64], [64, 64, 1]],
             &[[40, 1_000, 1_200], [1_000, 1, 1]],
-            // Interleaved groups of channels: more than are written together, fewer, and not a
+            // Interleaved groups of channels: more than fit the interleaving loop, fewer, and not a
             // multiple.
             &[[30, 116, 116], [58, 1, 2], [2, 58, 1]],
             &[[30, 10, 12], [5, 1, 2], [2, 5, 1]],
             &[[900, 51, 51], [17, 1, 3], [3, 17, 1]],
-            // An iteration of the outermost loop ends after the next one begins.
+            // One iteration of the outermost loop ends after the next one begins.
             &[[33_000, 1, 2], [2, 33_000, 66_001]],
         ];
         for loops in cases {

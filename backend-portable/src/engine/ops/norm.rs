@@ -1,4 +1,5 @@
-//! Batch norms that could not be folded into a preceding layer: a scale and an offset per channel.
+//! Batch norm as a scale and an offset per channel, if it could not be folded into the preceding
+//! layer.
 
 use super::elementwise::{Binary, broadcasting};
 use crate::engine::builder::{Builder, Refusal};
@@ -8,7 +9,8 @@ use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
 use torchlet_graph::operators::BatchNormArgs;
 
-/// `_native_batch_norm_legit_no_training(self, weight, bias, mean, variance, momentum, epsilon)`
+/// Lowers `_native_batch_norm_legit_no_training(self, weight, bias, mean,
+/// variance, momentum, epsilon)`.
 pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = BatchNormArgs::of(args)?;
     let out = call.out;
@@ -29,7 +31,7 @@ pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     let (weight, bias) = (parameter(call.weight)?, parameter(call.bias)?);
     let (mean, variance) = (parameter(call.running_mean)?, parameter(call.running_var)?);
     let epsilon = builder.number(call.eps)?;
-    // While only support is queried, constants have no elements.
+    // If only support is queried, constants have no elements.
     let element = |parameter: &Option<Option<Constant<'_>>>, channel: usize, absent: f64| {
         let data = parameter.as_ref().and_then(Option::as_ref);
         data.and_then(|data| data.as_slice().get(channel)).map_or(absent, |it| f64::from(*it))
@@ -37,8 +39,7 @@ pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     let affine = (0..channels).map(|channel| {
         let deviation = libm::sqrt(element(&variance, channel, 1.0) + epsilon);
         let factor = (element(&weight, channel, 1.0) / deviation) as f32;
-        // Uses the rounded factor, so that its rounding error is not amplified by means far from
-        // zero.
+        // Uses the rounded factor, so that means far from zero do not amplify its rounding error.
         let mean = element(&mean, channel, 0.0) * f64::from(factor);
         (factor, (element(&bias, channel, 0.0) - mean) as f32)
     });

@@ -1,17 +1,17 @@
 //! Decomposition of transposed convolutions into plain ones.
 //!
-//! Outputs that are a stride apart use the same taps of the kernel, each at the next input
-//! position. They form a plain convolution of stride one with a subset of the taps, in reverse
-//! order. This way, no tap is multiplied with inserted zeros, and no output is accumulated more
-//! than once.
+//! Outputs whose indices differ by a multiple of the stride use the same taps of the kernel, each
+//! at the next input position. Such a set of outputs is a *phase*: a plain convolution of stride
+//! one with a subset of the taps, in reverse order. Computed by phases, a transposed convolution
+//! multiplies no inserted zeros and writes each output once.
 
 use std::vec::Vec;
 use torchlet_core::rules::window::Window;
 
-/// Maximum number of phases per dim: with more, each has too little work.
+/// Maximum number of phases per dim. With more, each has too little work.
 const MOST: usize = 16;
 
-/// A subset of the taps of a kernel over one dim, in the order of a phase.
+/// The taps of a kernel over one dim that a phase uses, in the order of the phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Taps {
     /// Number of taps of the whole kernel.
@@ -28,40 +28,40 @@ impl Taps {
         Taps { kernel, first: 0, step: 1, count: kernel, backwards: false }
     }
 
-    /// The kernel tap at index `place` of the phase.
+    /// Index in the kernel of tap `place` of the phase.
     pub(super) fn at(&self, place: usize) -> usize {
         let place = if self.backwards { self.count - 1 - place } else { place };
         self.first + place * self.step
     }
 
-    /// Identifying values, for cache keys.
+    /// The fields as integers, for cache keys.
     pub(in crate::engine) fn numbers(&self) -> [usize; 5] {
         [self.kernel, self.first, self.step, self.count, self.backwards.into()]
     }
 }
 
-/// The outputs over one dim that form a plain convolution.
+/// A set of outputs over one dim that form a plain convolution of stride one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Phase {
-    /// Index of the first output, step to the next, and their number.
+    /// Index of the first output, distance to the next, and number of outputs.
     pub(super) start: usize,
     pub(super) every: usize,
     pub(super) count: usize,
-    /// The plain convolution, and the number of its leading windows to skip.
+    /// Window of the plain convolution, and number of its first outputs to skip.
     pub(super) window: Window,
     pub(super) skip: usize,
     pub(super) taps: Taps,
 }
 
 impl Phase {
-    /// All outputs of a plain convolution.
+    /// A plain convolution as a single phase with all outputs.
     pub(super) fn whole(window: Window, count: usize) -> Self {
         let taps = Taps::all(window.kernel());
         Phase { start: 0, every: 1, count, window, skip: 0, taps }
     }
 
-    /// The phases of a transposed convolution. `None` if they exceed the maximum, or an output has
-    /// no tap.
+    /// Decomposes a transposed convolution over one dim. `None` if it has too many phases, or an
+    /// output without taps.
     pub(super) fn of_transposed(window: Window, input: usize, output: usize) -> Option<Vec<Self>> {
         if window.stride() > MOST {
             return None;
@@ -70,11 +70,11 @@ impl Phase {
     }
 }
 
-/// The phase that begins at output `start`.
+/// The phase whose first output is `start`.
 fn of(window: Window, input: usize, output: usize, start: usize) -> Option<Phase> {
     let [kernel, stride, padding, dilation] =
         [window.kernel(), window.stride(), window.padding(), window.dilation()];
-    // Tap step and input step between consecutive terms of an output.
+    // Distance of consecutive taps of an output, and of the input positions that they read.
     let shared = divisor(stride, dilation);
     let (step, apart) = (stride / shared, dilation / shared);
     let wide = |number: usize| i64::try_from(number).ok();
@@ -87,7 +87,8 @@ fn of(window: Window, input: usize, output: usize, start: usize) -> Option<Phase
     let first = (0..step.min(kernel)).find(is_met)?;
     let count = (kernel - 1 - first) / step + 1;
     let reach = wide(count - 1)?.checked_mul(wide(apart)?)?;
-    // Input position of the last tap, which now comes first, for the first output.
+    // Input position that the first output reads through the last tap of the kernel, which is the
+    // first tap of the phase.
     let origin = behind(first)? / wide(stride)? - reach;
     let outputs = (output - start).div_ceil(stride);
     let last = wide(outputs)? - 1 + origin + reach;
@@ -111,8 +112,8 @@ fn divisor(a: usize, b: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The taps and input positions that contribute to each output, by the definition of transposed
-    /// convolution.
+    /// Returns the taps and input positions that contribute to each output, by the definition of
+    /// transposed convolution.
     fn seen(window: Window, input: usize, output: usize) -> Vec<Vec<(usize, usize)>> {
         let mut all = std::vec![Vec::new(); output];
         for place in 0..input {

@@ -16,7 +16,7 @@ use torchlet_graph::operators::{AdaptivePoolArgs, AvgPoolArgs, MaxPoolArgs};
 /// Number of spatial dims.
 const SPATIAL: usize = 2;
 
-/// `max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)`
+/// Lowers `max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)`.
 pub(super) fn largest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = MaxPoolArgs::of(args)?;
     let outs = args.last().map_or(&[][..], |out| builder.items(out));
@@ -32,7 +32,8 @@ pub(super) fn largest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     sliding(builder, call.input, lists, ceil, Kind::Largest, *out)
 }
 
-/// `avg_pool2d(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)`
+/// Lowers `avg_pool2d(self, kernel_size, stride, padding, ceil_mode, count_include_pad,
+/// divisor_override)`.
 pub(super) fn average(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = AvgPoolArgs::of(args)?;
     let ceil = builder.truth(call.ceil_mode)?;
@@ -46,7 +47,7 @@ pub(super) fn average(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     sliding(builder, call.input, lists, ceil, kind, call.out)
 }
 
-/// `_adaptive_avg_pool2d(self, output_size)`
+/// Lowers `_adaptive_avg_pool2d(self, output_size)`.
 pub(super) fn adaptive_average(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -64,7 +65,7 @@ pub(super) fn adaptive_average(
     push(builder, input, axes, kind, &sizes, call.out)
 }
 
-/// A pooling of windows.
+/// Lowers max or average pooling with sliding windows.
 fn sliding(
     builder: &mut Builder<'_, '_>,
     input: ValueId,
@@ -93,7 +94,7 @@ fn sliding(
     push(builder, input, axes, kind, &sizes, out)
 }
 
-/// Sizes as `i32`, as the shape rules expect them.
+/// Converts the sizes to `i32`, for the shape rules.
 fn narrowed(view: &View) -> Result<std::vec::Vec<i32>, Refusal> {
     if view.sizes.len() != SPATIAL + 2 {
         return Err("pooling requires a batch of images (rank 4)".into());
@@ -120,7 +121,7 @@ fn push(
     builder.define(out, result)
 }
 
-/// Converts a view to a batch of images.
+/// Describes a view `[batch, channels, height, width]` as a feature map.
 fn picture(view: &View) -> Result<Picture, Refusal> {
     let (&[n, c, h, w], &[dn, dc, dh, dw]) = (&view.sizes[..], &view.strides[..]) else {
         return Err("pooling requires a batch of images (rank 4)".into());
@@ -129,7 +130,7 @@ fn picture(view: &View) -> Result<Picture, Refusal> {
 }
 
 struct Pool {
-    /// Offset of the input.
+    /// Offset of the input in its buffer.
     at: usize,
     from: Picture,
     to: Picture,

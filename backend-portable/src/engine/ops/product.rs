@@ -18,7 +18,7 @@ use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::{AddmmArgs, LinearArgs, MmArgs};
 
-/// `input · weightᵀ + bias`
+/// Lowers `input · weightᵀ + bias`.
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = LinearArgs::of(args)?;
     let input = builder.view(call.input)?;
@@ -42,7 +42,7 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     builder.define(call.out, c)
 }
 
-/// `beta · self + alpha · mat1 · mat2`
+/// Lowers `beta · self + alpha · mat1 · mat2`.
 pub(super) fn addmm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = AddmmArgs::of(args)?;
     let addend = builder.view(call.input)?;
@@ -57,7 +57,7 @@ pub(super) fn addmm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
     builder.define(call.out, c)
 }
 
-/// Matrix multiplication (`mm`, `bmm`).
+/// Lowers `mm` and `bmm`.
 pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = MmArgs::of(args)?;
     let a = builder.view(call.input)?;
@@ -92,16 +92,16 @@ fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, R
 
 /// The right operand of a matrix multiplication.
 enum Right<'p> {
-    /// Packed for the machine's instruction set.
+    /// Packed for the instruction set of this machine.
     Packed { data: Constant<'p>, precision: Precision, k: usize, n: usize },
-    /// A view `[k, n]`.
+    /// An unpacked matrix: a view `[k, n]`.
     Plain(View),
-    /// Constant, but only support is queried.
+    /// A constant that would be packed, if only support is queried.
     Later { k: usize, n: usize },
 }
 
 impl<'p> Right<'p> {
-    /// The matrix `[k, n]` of a value, which may be stored transposed.
+    /// Creates the operand `[k, n]` from a value, which may be stored transposed.
     fn new(
         builder: &mut Builder<'_, 'p>,
         id: ValueId,
@@ -110,7 +110,7 @@ impl<'p> Right<'p> {
     ) -> Result<Self, Refusal> {
         let tier = builder.machine.tier;
         let packed = PackedRhs::len(tier, k, n).ok_or("a matrix is too large")?;
-        // Packing pads narrow matrices, which would grow too much.
+        // Packing pads the columns; very narrow matrices would become more than twice as large.
         let pays = tier != Tier::SCALAR && packed <= k.saturating_mul(n).saturating_mul(2);
         if pays && builder.is_constant(id) {
             if builder.is_question() {
@@ -143,7 +143,7 @@ impl<'p> Right<'p> {
     }
 }
 
-/// `alpha · a · b + beta · addend`, contiguous in dim order.
+/// Appends `alpha · a · b + beta · addend`; the result is row-major.
 fn multiply<'p>(
     builder: &mut Builder<'_, 'p>,
     a: View,
@@ -160,7 +160,8 @@ fn multiply<'p>(
     let mut epilogue = builder.take_epilogue();
     let mut out = builder.make(&[m, n])?;
     let addend = addend.filter(|_| beta != 0.0);
-    // An addend row shared by all rows is a bias; any other addend is copied to the output first.
+    // An addend with one row, or with the same row for all, is a bias. Any other addend is copied
+    // to the output first.
     let is_row = |view: &View| m == 1 || view.strides.first() == Some(&0);
     let bias = addend
         .clone()
@@ -194,7 +195,8 @@ fn multiply<'p>(
     epilogue.apply(builder, out)
 }
 
-/// A right operand to be packed without conversion: shape, and strides of rows and columns.
+/// Packs a right operand without converting its dtype. `shape` is `[k, n]`, `strides` are those of
+/// rows and columns.
 struct Pack<'a> {
     context: Context<'a>,
     shape: [usize; 2],
@@ -207,7 +209,7 @@ impl Pack<'_> {
         let ([k, n], [row, col]) = (self.shape, self.strides);
         let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is truncated")?;
         let packed = match E::as_f32(data) {
-            // Packing transposes blocks of this type in registers.
+            // `pack` transposes blocks of `f32` in registers.
             Some(_) => PackedRhs::pack(self.context, matrix, self.packed).map(drop),
             None => {
                 let packed = bytemuck::cast_slice_mut(self.packed);
@@ -218,7 +220,7 @@ impl Pack<'_> {
     }
 }
 
-/// A matrix multiplication with a packed right operand of this shape.
+/// A call of the GEMM with a packed right operand of shape `[k, n]`.
 struct Packed<'a> {
     context: Context<'a>,
     a: Matrix<'a, f32>,
@@ -236,7 +238,7 @@ impl Packed<'_> {
     }
 }
 
-/// Offset of a matrix or a batch of matrices, and strides of batch, rows and columns.
+/// Layout of a matrix or a batch of matrices: offset, and strides of batch, rows and columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Walk {
     at: usize,
@@ -246,7 +248,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// The last two dims are rows and columns, the one before is the batch.
+    /// Layout of a view: the last two dims are rows and columns, the one before is the batch.
     pub(super) fn of(view: &View) -> Self {
         let mut strides = view.strides.iter().rev().copied();
         let mut next = || strides.next().unwrap_or(0);
@@ -254,22 +256,22 @@ impl Walk {
         Walk { at: view.offset, batch: next(), row, col }
     }
 
-    /// Contiguous rows of `cols` columns.
+    /// Layout of a contiguous row-major matrix with `cols` columns.
     pub(super) fn row_major(cols: usize) -> Self {
         Walk { at: 0, batch: 0, row: cols, col: 1 }
     }
 
-    /// The matrices without their first rows.
+    /// Layout without the first rows of each matrix.
     pub(super) fn rows_from(self, first: usize) -> Self {
         Walk { at: self.at.saturating_add(first.saturating_mul(self.row)), ..self }
     }
 
-    /// The transposed matrices.
+    /// Layout of the transposed matrices.
     pub(super) fn transposed(self) -> Self {
         Walk { row: self.col, col: self.row, ..self }
     }
 
-    /// Adds matrix `index` of the batch to contiguous rows of `cols` columns.
+    /// Adds matrix `index` of the batch to a row-major matrix with `cols` columns.
     pub(super) fn add(
         &self,
         data: &[f32],
@@ -295,7 +297,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Matrix `index` of the batch.
+    /// Returns matrix `index` of the batch.
     pub(super) fn matrix<'a>(
         &self,
         data: &'a [f32],
@@ -314,12 +316,12 @@ enum Operand<'p> {
     Nothing,
 }
 
-/// One matrix multiplication.
+/// Step of a single matrix multiplication.
 struct Product<'p> {
     shape: [usize; 3],
     a: Walk,
     b: Operand<'p>,
-    /// Index of the input buffer, and offset in it.
+    /// Index of the input buffer with the bias, and offset in it.
     bias: Option<(usize, usize)>,
     alpha: f32,
     beta: f32,
@@ -366,7 +368,7 @@ impl Step for Product<'_> {
     }
 }
 
-/// Batched matrix multiplication.
+/// Step of a batched matrix multiplication.
 struct Batch {
     count: usize,
     shape: [usize; 3],
@@ -375,7 +377,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Number of matrices per task, if threads divide the batch.
+    /// Returns the number of matrices per task if threads divide the batch.
     fn together(&self, threads: usize) -> Option<usize> {
         (threads > 1 && self.count >= threads).then(|| self.count.div_ceil(threads * 4))
     }

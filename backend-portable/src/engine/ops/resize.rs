@@ -1,4 +1,4 @@
-//! Padding and upsampling: constant borders, nearest and bilinear interpolation.
+//! Constant padding, and upsampling with nearest-neighbour or bilinear interpolation.
 
 use super::moves::{channels_last_order, copy};
 use crate::compute::gemm::ShapeMismatch;
@@ -12,10 +12,10 @@ use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
 use torchlet_graph::operators::{ConstantPadArgs, UpsampleBilinearArgs, UpsampleNearestArgs};
 
-/// Minimum number of interpolated elements per thread.
+/// Minimum number of interpolated elements for each thread.
 const GRAIN: usize = 1 << 13;
 
-/// `constant_pad_nd(self, pad, value)`: `pad` has pairs of widths before and after each dim,
+/// Lowers `constant_pad_nd(self, pad, value)`. `pad` has two widths for each dim, before and after,
 /// starting with the last dim.
 pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = ConstantPadArgs::of(args)?;
@@ -28,7 +28,8 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     if pads.len() > input.sizes.len() {
         return Err("padding has more dims than the input".into());
     }
-    // The part of the input that remains, the output shape, and the position of the part in it.
+    // The part of the input that negative padding keeps, the output shape, and for each padded dim
+    // the range of that part in the output.
     let (mut kept, mut sizes) = (input.clone(), input.sizes.clone());
     let mut places = Vec::new();
     for (dim, [before, behind]) in (0..input.sizes.len()).rev().zip(pads) {
@@ -71,8 +72,8 @@ impl Step for Fill {
     }
 }
 
-/// `upsample_nearest2d(input, output_size, scale_factors)`, if all pixels are repeated equally
-/// often.
+/// Lowers `upsample_nearest2d(input, output_size, scale_factors)` if the scale factors are
+/// integers, so that it is a strided copy.
 pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = UpsampleNearestArgs::of(args)?;
     let input = builder.view(call.input)?;
@@ -109,7 +110,7 @@ pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     builder.define(call.out, result)
 }
 
-/// `upsample_bilinear2d(input, output_size, align_corners, scale_factors)`
+/// Lowers `upsample_bilinear2d(input, output_size, align_corners, scale_factors)`.
 pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = UpsampleBilinearArgs::of(args)?;
     let input = builder.view(call.input)?;
@@ -166,13 +167,13 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     builder.define(call.out, result)
 }
 
-/// Bilinear interpolation.
+/// Step of bilinear interpolation.
 struct Bilinear {
-    /// Offset of the input.
+    /// Offset of the input in its buffer.
     at: usize,
-    /// Rows per image, and elements per row.
+    /// Number of rows per image, and of elements per row.
     picture: [usize; 2],
-    /// Elements per pixel.
+    /// Number of elements per pixel.
     inner: usize,
     rows: Vec<LinearTap>,
     columns: Vec<LinearTap>,
@@ -199,7 +200,7 @@ impl Step for Bilinear {
 }
 
 impl Bilinear {
-    /// The two input rows around an output row, and their weights.
+    /// Returns the two input rows that an output row interpolates, and their weights.
     fn row<'a>(&self, at: usize, input: &'a [f32]) -> Option<([&'a [f32]; 2], [f32; 2])> {
         let [rows, length] = self.picture;
         let tap = self.rows.get(at % self.rows.len())?;
@@ -211,7 +212,7 @@ impl Bilinear {
     }
 }
 
-/// An output row.
+/// Interpolation of one output row.
 struct Row<'a> {
     between: ([&'a [f32]; 2], [f32; 2]),
     columns: &'a [LinearTap],

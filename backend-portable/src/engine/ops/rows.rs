@@ -72,7 +72,7 @@ pub(super) fn layer_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     builder.define(*out, result)
 }
 
-/// A row-wise function on rows of `len` elements.
+/// Step that applies a function to each row of `len` elements.
 struct Rows {
     from: usize,
     len: usize,
@@ -82,7 +82,7 @@ struct Rows {
 enum Function {
     Softmax,
     LogSoftmax,
-    /// Each parameter: index of the input buffer, and offset in it.
+    /// Weight and bias, each as index of the input buffer and offset in it.
     LayerNorm {
         gamma: Option<(usize, usize)>,
         beta: Option<(usize, usize)>,

@@ -1,5 +1,5 @@
 //! Sums and means in PyTorch's order of summation ([`cascade`](crate::reduce::cascade)), whatever
-//! the memory order here. All tensors are assumed to be contiguous in PyTorch.
+//! the memory order in the engine. In PyTorch, all tensors are assumed to be contiguous.
 
 use super::dimension;
 use super::rows::rows;
@@ -25,7 +25,7 @@ pub(super) fn sum(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     reduce(builder, args, |_| 1.0)
 }
 
-/// Sums over dims, divided by a function of the number of summands.
+/// Lowers a sum over dims, divided by a function of the number of summands.
 fn reduce(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -55,7 +55,7 @@ fn reduce(
     });
     let sizes: Vec<usize> = sizes.collect();
     if count == 0 {
-        // Empty sums: every result is a constant.
+        // Without summands, every result is the same constant.
         let nothing = builder.made(&[1], &[0.0 / by])?.expanded(&sizes);
         return builder.define(
             call.out,
@@ -71,7 +71,9 @@ fn reduce(
     let run = summands.size;
     let way = Way::of::<f32>(summands, results, runs);
     let sum = Sum { way, runs: count / run.max(1), run, by };
-    // Rows of summands; or, if a kept dim such as channels is innermost, sums of rows.
+    // Looks for a permutation in which the input is contiguous and kept dims, such as channels, are
+    // innermost: then whole rows are added. Otherwise, the summands of each result are made
+    // contiguous.
     let turned = (0..pick(false).count()).rev().find_map(|lead| {
         let order = pick(false).take(lead).chain(pick(true)).chain(pick(false).skip(lead));
         let turned = input.permuted(&order.collect::<Vec<usize>>())?;
@@ -90,8 +92,8 @@ fn reduce(
     builder.define(call.out, result)
 }
 
-/// The innermost run of the dims (size, stride), merging dims that are contiguous with each other,
-/// and whether dims remain around it.
+/// Returns size and stride of the innermost dims, merged while they are contiguous with each other,
+/// and whether more dims remain. Input: (size, stride) of each dim.
 fn innermost(dims: impl DoubleEndedIterator<Item = (usize, usize)>) -> (Along, bool) {
     let mut dims = dims.rev().filter(|(size, _)| *size != 1);
     let Some((mut size, step)) = dims.next() else {
@@ -108,18 +110,19 @@ fn innermost(dims: impl DoubleEndedIterator<Item = (usize, usize)>) -> (Along, b
     (Along { size, step: isize::try_from(step).unwrap_or(isize::MAX) }, more)
 }
 
-/// The computation of one result.
+/// How one result is summed.
 #[derive(Debug, Clone, Copy)]
 struct Sum {
     way: Way,
-    /// Number of runs, and summands per run.
+    /// Number of runs of contiguous summands, and summands per run.
     runs: usize,
     run: usize,
     /// Divisor.
     by: f32,
 }
 
-/// Sums of the rows of `row` elements in each block; with rows of one element, sums within a row.
+/// Step that sums the rows, of `row` elements, of each block. If `row` is 1, a result sums
+/// contiguous elements.
 struct Sums {
     from: usize,
     row: usize,
@@ -140,7 +143,7 @@ impl Step for Sums {
             });
             return Ok(());
         }
-        // Whole cache lines.
+        // Chunks of columns consist of whole cache lines.
         let columns = chunk_len(context.parallel, row, (GRAIN / count.max(1)).max(LINE));
         let columns = columns.next_multiple_of(LINE);
         for_each_tile_mut::<_, ()>(
@@ -163,7 +166,7 @@ impl Step for Sums {
     }
 }
 
-/// Sums within rows, starting with result `first`.
+/// Sums contiguous elements, for the results from `first` on.
 struct InRow<'a> {
     input: &'a [f32],
     first: usize,
@@ -194,7 +197,7 @@ impl Vectorized for InRow<'_> {
     }
 }
 
-/// Vector addition.
+/// Addition of SIMD vectors.
 #[derive(Clone, Copy)]
 struct Lanes<S>(S);
 
@@ -210,14 +213,14 @@ impl<S: Simd> Adds for Lanes<S> {
     }
 }
 
-/// Vectors of columns that are summed together, row by row.
+/// Number of vectors of columns that are summed together, row by row.
 const TOGETHER: usize = 4;
 
-/// Sums over the rows of a block, for a range of columns.
+/// Sums the rows of a block, for a range of columns.
 struct OfRows<'a> {
     /// The block.
     input: &'a [f32],
-    /// Elements per row, and the first column of the range.
+    /// Number of elements per row, and the first column of the range.
     from: (usize, usize),
     /// Index of the first result.
     result: usize,
@@ -226,7 +229,7 @@ struct OfRows<'a> {
 }
 
 impl OfRows<'_> {
-    /// Whether the block contains all of its rows.
+    /// Whether the data contains all rows of the block.
     fn fits(&self) -> bool {
         let (row, first) = self.from;
         let count = self.sum.runs.checked_mul(self.sum.run);
@@ -238,7 +241,8 @@ impl OfRows<'_> {
     /// Sums `N` vectors of columns from `c` on; with `TAIL`, one vector of `columns` columns.
     ///
     /// # Safety
-    /// The block contains all of its rows, and the accessed columns from `c` on are in the range.
+    /// The data contains all rows of the block, and the accessed columns from `c` on are in the
+    /// range.
     #[inline(always)]
     unsafe fn columns<S: Simd, const N: usize, const TAIL: bool>(
         &mut self,

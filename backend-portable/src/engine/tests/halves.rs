@@ -1,10 +1,10 @@
-//! Rounding of 16-bit values at the edges of regions, and not inside.
+//! 16-bit values are rounded at the edges of a region, and not inside.
 
 use super::*;
 use half::f16;
 
 impl Maker {
-    /// Converts values, with their data, to a dtype.
+    /// Converts values and their constant data to a dtype.
     fn narrow(&mut self, ids: &[ValueId], scalar_type: ScalarType) {
         for id in ids {
             let Value::Tensor(tensor) = &mut self.graph.values[*id] else { panic!("no tensor") };
@@ -63,8 +63,8 @@ fn what_stays_within_a_region_is_not_rounded() {
     assert_eq!(outputs(&maker.graph, &[&data], &Serial), [data.to_vec()]);
 }
 
-/// Quantization uses the rounded 16-bit value, also if it was computed here and if it is converted
-/// to `f32` first.
+/// Quantization uses the rounded 16-bit value, even if this region computed it or converts it to
+/// `f32` first.
 #[test]
 fn codes_are_those_of_rounded_numbers() {
     for widened in [false, true] {

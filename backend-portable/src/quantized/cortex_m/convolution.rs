@@ -148,7 +148,8 @@ kernels! { CONVOLUTION:
     /// requantize_shifts, activation_min, activation_max, scratch, out)`: the weight is
     /// `[output channel, row, column, input channel of the group]`.
     QUANTIZED_CONV2D_OUT = plain!("cortex_m::quantized_conv2d.out", Order::Logical);
-    /// `cortex_m::quantized_conv2d_nhwc.out`: the same, with NHWC sizes.
+    /// `cortex_m::quantized_conv2d_nhwc.out`: like [`QUANTIZED_CONV2D_OUT`], for tensors with NHWC
+    /// sizes.
     QUANTIZED_CONV2D_NHWC_OUT = plain!("cortex_m::quantized_conv2d_nhwc.out", Order::Memory);
     /// `cortex_m::quantized_depthwise_conv2d.out(input, weight, bias,
     /// stride, padding, dilation, depth_multiplier, input_offset, output_offset,
@@ -158,7 +159,8 @@ kernels! { CONVOLUTION:
         "cortex_m::quantized_depthwise_conv2d.out",
         Order::Logical
     );
-    /// `cortex_m::quantized_depthwise_conv2d_nhwc.out`: the same, with NHWC sizes.
+    /// `cortex_m::quantized_depthwise_conv2d_nhwc.out`: like [`QUANTIZED_DEPTHWISE_CONV2D_OUT`],
+    /// for tensors with NHWC sizes.
     QUANTIZED_DEPTHWISE_CONV2D_NHWC_OUT = depthwise!(
         "cortex_m::quantized_depthwise_conv2d_nhwc.out",
         Order::Memory
@@ -172,7 +174,8 @@ kernels! { CONVOLUTION:
         "cortex_m::quantized_transpose_conv2d.out",
         Order::Logical
     );
-    /// `cortex_m::quantized_transpose_conv2d_nhwc.out`: the same, with NHWC sizes.
+    /// `cortex_m::quantized_transpose_conv2d_nhwc.out`: like [`QUANTIZED_TRANSPOSE_CONV2D_OUT`],
+    /// for tensors with NHWC sizes.
     QUANTIZED_TRANSPOSE_CONV2D_NHWC_OUT = transposed!(
         "cortex_m::quantized_transpose_conv2d_nhwc.out",
         Order::Memory
@@ -209,7 +212,7 @@ impl ArgIndices {
     }
 }
 
-/// The windows of a kernel with this weight.
+/// Returns the windows of a convolution with this weight.
 fn windows_of(
     ctx: &Arguments,
     weight: &TensorInfo,
@@ -224,8 +227,8 @@ fn windows_of(
         .ok_or(bad(3, "stride, padding or dilation is out of range"))
 }
 
-/// Checks the arguments that the operators share, and resizes the output. `size` computes its rows
-/// and columns.
+/// Checks the arguments that all convolutions have, and resizes the output. `size` computes its
+/// rows and columns.
 fn prepare(
     ctx: &mut Prepare,
     args: ArgIndices,

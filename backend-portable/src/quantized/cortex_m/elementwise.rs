@@ -23,7 +23,7 @@ use torchlet_core::{
 
 kernels! { ELEMENTWISE:
     /// `cortex_m::quantize_per_tensor.out(input, scale, zero_point,
-    /// quant_min, quant_max, dtype, out)`.
+    /// quant_min, quant_max, dtype, out)`: quantizes with one scale and zero point.
     CORTEX_M_QUANTIZE_PER_TENSOR_OUT = Kernel::new(
         "cortex_m::quantize_per_tensor.out",
         &[Tensor, Float, Int, Int, Int, Int, Out],
@@ -40,7 +40,7 @@ kernels! { ELEMENTWISE:
     )
     .with_elements(Elements::Float);
     /// `cortex_m::dequantize_per_tensor.out(input, scale, zero_point,
-    /// quant_min, quant_max, dtype, out)`.
+    /// quant_min, quant_max, dtype, out)`: dequantizes with one scale and zero point.
     CORTEX_M_DEQUANTIZE_PER_TENSOR_OUT = Kernel::new(
         "cortex_m::dequantize_per_tensor.out",
         &[Tensor, Float, Int, Int, Int, Int, Out],
@@ -58,7 +58,7 @@ kernels! { ELEMENTWISE:
     .with_elements(Elements::Float);
     /// `cortex_m::quantized_add.out(self, zero_point, multiplier, shift,
     /// other, zero_point, multiplier, shift, output_zero_point, output_multiplier,
-    /// output_shift, activation_min, activation_max, out)`.
+    /// output_shift, activation_min, activation_max, out)`: addition, requantized and clamped.
     QUANTIZED_ADD_OUT = Kernel::new(
         "cortex_m::quantized_add.out",
         &[Tensor, Int, Int, Int, Tensor, Int, Int, Int, Int, Int, Int, Int, Int, Out],
@@ -67,7 +67,7 @@ kernels! { ELEMENTWISE:
                 scale(ctx, arg)?;
             }
             prepare_two(ctx, 4, 13, |ctx| {
-                // Headroom for precision: 20 bits for int8, 15 for int16.
+                // Bits of precision that rescaling adds: 20 for int8, 15 for int16.
                 let room = if ctx.info(0)?.scalar_type == ScalarType::Char { 20 } else { 15 };
                 let sum = Sum {
                     zeros: [int(ctx, 1)?, int(ctx, 5)?],
@@ -88,7 +88,7 @@ kernels! { ELEMENTWISE:
         },
     );
     /// `cortex_m::quantized_mul.out(self, zero_point, other, zero_point,
-    /// output_zero_point, output_multiplier, output_shift, out)`.
+    /// output_zero_point, output_multiplier, output_shift, out)`: multiplication, requantized.
     QUANTIZED_MUL_OUT = Kernel::new(
         "cortex_m::quantized_mul.out",
         &[Tensor, Int, Tensor, Int, Int, Int, Int, Out],
@@ -156,15 +156,15 @@ kernels! { ELEMENTWISE:
                 })
             }))
         });
-    /// `cortex_m::minimum.out(self, other, out)`.
+    /// `cortex_m::minimum.out(self, other, out)`: the element-wise minimum.
     MINIMUM_OUT = Kernel::new("cortex_m::minimum.out", &[Tensor, Tensor, Out], |ctx| {
         prepare_two(ctx, 1, 2, |ctx| map(ctx, [0, 1], 2, &Two(|a: i64, b: i64| a.min(b))))
     });
-    /// `cortex_m::maximum.out(self, other, out)`.
+    /// `cortex_m::maximum.out(self, other, out)`: the element-wise maximum.
     MAXIMUM_OUT = Kernel::new("cortex_m::maximum.out", &[Tensor, Tensor, Out], |ctx| {
         prepare_two(ctx, 1, 2, |ctx| map(ctx, [0, 1], 2, &Two(|a: i64, b: i64| a.max(b))))
     });
-    /// `cortex_m::transpose.out(input, perm, out)`.
+    /// `cortex_m::transpose.out(input, perm, out)`: permutes the dimensions.
     TRANSPOSE_OUT = Kernel::new("cortex_m::transpose.out", &[Tensor, IntList, Out], |ctx| {
         let view = permuted(ctx)?;
         ctx.resize(2, view.sizes())?;
@@ -177,7 +177,7 @@ kernels! { ELEMENTWISE:
             Ok(())
         }))
     });
-    /// `cortex_m::pad.out(input, pre_pad, post_pad, pad_value, out)`.
+    /// `cortex_m::pad.out(input, pre_pad, post_pad, pad_value, out)`: pads with a constant value.
     PAD_OUT = Kernel::new("cortex_m::pad.out", &[Tensor, IntList, IntList, Int, Out], |ctx| {
         expect_type(ctx, 0, ScalarType::Char)?;
         same_type(ctx, 0, 4)?;
@@ -232,7 +232,7 @@ fn prepare_two(
     Ok(Plan::new(invoke))
 }
 
-/// The data of both inputs and the output, if all have the same sizes and layout.
+/// Returns the data of both inputs and the output, if all have the same sizes and layout.
 #[expect(clippy::type_complexity)]
 fn same_layout_data<'c>(
     ctx: &mut Invoke<'c, '_>,
@@ -259,7 +259,7 @@ fn means<'a>(ctx: &Invoke<'a, '_>) -> Means<'a> {
     Means { tier: Tier::detect(), parallel: ctx.parallel() }
 }
 
-/// Adapts a function of quantized values to the loop that all element-wise operators share.
+/// Adapts a function of two quantized values to the loop of element-wise operators ([`map`]).
 fn widening(of: impl Fn([i32; 2]) -> i32 + Sync) -> Two<impl Fn(i64, i64) -> i64 + Sync> {
     Two(move |a: i64, b: i64| of([a as i32, b as i32]).into())
 }

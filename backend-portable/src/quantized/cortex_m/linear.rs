@@ -110,7 +110,7 @@ kernels! { LINEAR:
         });
 }
 
-/// Memory order of matrices.
+/// Memory order of the matrices.
 const ORDER: Order = Order::Memory;
 
 fn check_types(ctx: &Arguments, args: &[usize]) -> Result<(), KernelError> {
@@ -131,7 +131,7 @@ fn scratch(
     bytes_for(bytes.saturating_add(copies_len(ctx, args, ORDER)?), 1)
 }
 
-/// Batched int8 matrix multiplication. Each batch has `rows` rows that share weights; groups of
+/// Batched int8 matrix multiplication. `rows` rows of the left operand share weights; groups of
 /// rows run in parallel.
 #[derive(Clone, Copy)]
 struct Product<'a> {
@@ -139,7 +139,7 @@ struct Product<'a> {
     offset: i32,
     weights: Weights<'a>,
     results: Results<'a>,
-    /// Rows that share weights, and the stride of the weights.
+    /// Number of rows that share weights, and stride between weights.
     rows: usize,
     step: usize,
 }
@@ -156,7 +156,7 @@ fn multiply<'c>(
     let slot = product::workspace_len(tier, depth).unwrap_or(0);
     let count = (out.values.len() / channels).div_ceil(group).min(ctx.parallel().threads());
     let workspace = relayout.workspace::<i16>(slot.saturating_mul(count))?;
-    // Groups of rows do not cross a change of weights.
+    // A group has only rows that share weights.
     let len = rows.saturating_mul(channels);
     for (batch, out) in out.values.chunks_mut(len.max(1)).enumerate() {
         let data = weights.data.get(batch * step..).unwrap_or(&[]);

@@ -59,16 +59,18 @@ kernels! { POOLING:
     /// padding, ceil_mode, zero_point, multiplier, shift, scratch, out)`: padding does not count.
     /// Input and output share scale and zero point, which therefore have no effect.
     QUANTIZED_AVG_POOL2D_OUT = average!("cortex_m::quantized_avg_pool2d.out", Order::Logical);
-    /// `cortex_m::quantized_avg_pool2d_nhwc.out`: the same, with NHWC sizes.
+    /// `cortex_m::quantized_avg_pool2d_nhwc.out`: like [`QUANTIZED_AVG_POOL2D_OUT`], for tensors
+    /// with NHWC sizes.
     QUANTIZED_AVG_POOL2D_NHWC_OUT = average!(
         "cortex_m::quantized_avg_pool2d_nhwc.out",
         Order::Memory
     );
     /// `cortex_m::quantized_max_pool2d.out(input, kernel_size, stride,
     /// padding, dilation, ceil_mode, input_zero_point, output_zero_point,
-    /// activation_min, activation_max, out)`.
+    /// activation_min, activation_max, out)`: max pooling, clamped.
     QUANTIZED_MAX_POOL2D_OUT = largest!("cortex_m::quantized_max_pool2d.out", Order::Logical);
-    /// `cortex_m::quantized_max_pool2d_nhwc.out`: the same, with NHWC sizes.
+    /// `cortex_m::quantized_max_pool2d_nhwc.out`: like [`QUANTIZED_MAX_POOL2D_OUT`], for tensors
+    /// with NHWC sizes.
     QUANTIZED_MAX_POOL2D_NHWC_OUT = largest!(
         "cortex_m::quantized_max_pool2d_nhwc.out",
         Order::Memory

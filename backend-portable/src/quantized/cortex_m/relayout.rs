@@ -11,7 +11,8 @@ use torchlet_core::layout::same_layout;
 use torchlet_core::rules::View;
 use torchlet_core::{ARENA_ALIGN, Arguments, Invoke, KernelError, Parallel, TensorInfo, TensorMut};
 
-/// Bytes of scratch memory for copies of these arguments. Tensors already in `order` need none.
+/// Bytes of scratch memory for copies of these arguments. Tensors already in `order` are not
+/// copied.
 pub(super) fn copies_len(
     ctx: &Arguments,
     args: &[usize],
@@ -61,7 +62,7 @@ impl<'c> Relayout<'c> {
         Ok(copy.get_mut(..info.numel()).unwrap_or_default())
     }
 
-    /// The values of an input, in the kernel's order.
+    /// Returns the values of an input in the kernel's memory order, copied if necessary.
     pub(super) fn input(
         &mut self,
         ctx: &Invoke<'c, '_>,
@@ -82,7 +83,7 @@ impl<'c> Relayout<'c> {
         Ok(copy)
     }
 
-    /// Memory for the values of the output, in the kernel's order.
+    /// Returns memory for the values of the output in the kernel's memory order.
     pub(super) fn output(
         &mut self,
         ctx: &mut Invoke<'c, '_>,
@@ -97,7 +98,7 @@ impl<'c> Relayout<'c> {
         Ok(Output { values, copied: Some((out, info)) })
     }
 
-    /// The workspace: the remaining scratch memory.
+    /// Returns the workspace: the remaining scratch memory.
     pub(super) fn workspace<T: bytemuck::Pod>(
         mut self,
         len: usize,

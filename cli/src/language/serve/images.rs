@@ -26,7 +26,7 @@ pub(super) fn parts(
     images: &[Vec<u8>],
     options: &ImageOptions,
 ) -> Result<Vec<Vec<Part>>, Failure> {
-    let none = || Failure::new("the program takes no images: it has no vision_encoder");
+    let none = || Failure::new("the program does not accept images: it has no vision_encoder");
     let info = runner.image_input().ok_or_else(none)?;
     // Intermediate elements have four bytes.
     let each = info.nbytes().max(info.numel().saturating_mul(4)).max(1);

@@ -307,9 +307,9 @@ mod tests {
     type Before = Arc<dyn Fn(&[i64]) + Send + Sync>;
 
     /// A model that calls a function before each run.
-    struct Watched(Module, Before);
+    struct ObservedModel(Module, Before);
 
-    impl Model for Watched {
+    impl Model for ObservedModel {
         fn method_names(&self) -> Result<Vec<String>, Failure> {
             Model::method_names(&self.0)
         }
@@ -343,7 +343,7 @@ mod tests {
         }
 
         fn new_instance(&self) -> Box<dyn Model> {
-            Box::new(Watched(self.0.share(), self.1.clone()))
+            Box::new(ObservedModel(self.0.share(), self.1.clone()))
         }
     }
 
@@ -354,7 +354,8 @@ mod tests {
         let module = Module::load(format!("{MODEL}/fp32.pte")).unwrap();
         let load = || Tokenizer::load(format!("{MODEL}/tokenizer.json")).unwrap();
         let overrides = Overrides { max_seq_len: Some(most), ..Overrides::default() };
-        let runner = Runner::new(Watched(module, Arc::new(before)), load(), &overrides).unwrap();
+        let runner =
+            Runner::new(ObservedModel(module, Arc::new(before)), load(), &overrides).unwrap();
         (Queue::new(vec![runner], 8, &ImageOptions::default()), load())
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// A metric per model: name, type, help, and value.
 type Metric = (&'static str, &'static str, &'static str, fn(&Counts) -> f64);
 
-const OF_MODELS: [Metric; 9] = [
+const MODEL_METRICS: [Metric; 9] = [
     ("sessions", "gauge", "Sessions that process requests.", |counts| gauge(&counts.sessions)),
     ("generations_waiting", "gauge", "Waiting generation requests.", |counts| {
         gauge(&counts.waiting)
@@ -57,7 +57,7 @@ pub(super) fn of(requests: &AtomicU64, connections: &AtomicUsize, models: &Model
     let _ = writeln!(text, "torchlet_requests_total {}", counter(requests));
     begin(&mut text, "connections", "gauge", "Open connections.");
     let _ = writeln!(text, "torchlet_connections {}", gauge(connections));
-    for (name, kind, help, read) in OF_MODELS {
+    for (name, kind, help, read) in MODEL_METRICS {
         begin(&mut text, name, kind, help);
         for model in models.iter() {
             let value = read(&model.queue.counts);

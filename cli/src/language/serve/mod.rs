@@ -39,9 +39,9 @@ const JSON: &str = "application/json";
 /// pages cost no memory.
 const STACK: usize = 2 << 20;
 /// Interval of checks for disconnected clients.
-const PEEK: Duration = Duration::from_millis(25);
+const DISCONNECT_POLL: Duration = Duration::from_millis(25);
 /// Time limit for responses in progress at shutdown.
-const GRACE: Duration = Duration::from_secs(20);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Server {
     models: Models,
@@ -120,7 +120,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         }
     }
     drop(listener);
-    let end = Instant::now() + GRACE;
+    let end = Instant::now() + SHUTDOWN_TIMEOUT;
     let is_busy = || !server.models.are_idle() || server.connections.load(Ordering::Relaxed) > 0;
     while is_busy() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
@@ -231,7 +231,9 @@ impl Server {
     }
 
     fn tell(&self, model: &Served) -> serde_json::Value {
-        json!({"id": model.name, "object": "model", "created": self.created, "owned_by": "torchlet"})
+        json!({
+            "id": model.name, "object": "model", "created": self.created, "owned_by": "torchlet"
+        })
     }
 
     fn complete(
@@ -344,7 +346,7 @@ fn whole_answer(
 /// the drop of [`Waiting`].
 fn next(stream: &TcpStream, client: &mut Client, events: &Receiver<Event>) -> Option<Event> {
     loop {
-        match events.recv_timeout(PEEK) {
+        match events.recv_timeout(DISCONNECT_POLL) {
             Ok(event @ Event::Text(..)) if client.is_gone(stream) => drop(event),
             Ok(event) => return Some(event),
             Err(RecvTimeoutError::Timeout) if !client.is_gone(stream) => continue,

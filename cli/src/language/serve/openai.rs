@@ -508,7 +508,7 @@ fn texts<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
 }
 
 /// Message fields with special treatment.
-const OF_MESSAGES: [&str; 4] = ["role", "content", "tool_calls", "tool_call_id"];
+const MESSAGE_FIELDS: [&str; 4] = ["role", "content", "tool_calls", "tool_call_id"];
 /// Unsupported message fields: deprecated, or not text.
 const UNSUPPORTED_IN_MESSAGES: [&str; 3] = ["function_call", "audio", "refusal"];
 
@@ -548,7 +548,7 @@ fn message(
         value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null())
     {
         match name.as_str() {
-            name if OF_MESSAGES.contains(&name) => {}
+            name if MESSAGE_FIELDS.contains(&name) => {}
             name if UNSUPPORTED_IN_MESSAGES.contains(&name) => {
                 return Err(format!("'{name}' is not supported"));
             }

@@ -234,10 +234,9 @@ impl<'a> Scope<'a> {
         match self.nearest(values).as_slice() {
             [] => Ok(None),
             [only] => Ok(Some(only)),
-            _ => Err(Failure::new(format!(
-                "--{option} is given twice for the model '{}'",
-                self.name
-            ))),
+            _ => {
+                Err(Failure::new(format!("--{option} is set twice for the model '{}'", self.name)))
+            }
         }
     }
 

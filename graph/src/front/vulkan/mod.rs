@@ -21,6 +21,7 @@ pub use layout::{Argument, CallLayout};
 
 use crate::budget::Budget;
 use crate::error::Error;
+use crate::front::Summary;
 use crate::front::header::{Parts, is_header, part};
 use crate::graph::{Graph, Node, Tensor, Value};
 use crate::named::{Named, read_named};
@@ -33,6 +34,9 @@ use torchlet_core::ScalarType;
 use torchlet_core::format::Malformed;
 use torchlet_core::format::flatbuffer::{Table, Vector};
 use torchlet_core::layout::MAX_RANK;
+
+/// Backend id of these delegates.
+pub const BACKEND: &str = "VulkanBackend";
 
 torchlet_core::flatbuffer_table! { GraphTable {
     0 version: &'a str,
@@ -108,23 +112,8 @@ fn parts(bytes: &[u8]) -> Result<(GraphTable<'_>, &[u8]), Error> {
     Ok((GraphTable(Table::root(graph)?), data))
 }
 
-/// Summary of a graph.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contents<'p> {
-    /// Version of the exporter.
-    pub version: &'p str,
-    /// Operator name of each call.
-    pub operators: Vec<&'p str>,
-    /// Number of inputs.
-    pub inputs: usize,
-    /// Number of outputs.
-    pub outputs: usize,
-    /// Size of each constant in bytes, as declared.
-    pub constant_bytes: Vec<u64>,
-}
-
 /// Whether bytes are a blob of this delegate.
-pub fn is_blob(bytes: &[u8]) -> bool {
+pub(crate) fn is_blob(bytes: &[u8]) -> bool {
     is_header(bytes, HEADER)
 }
 
@@ -132,22 +121,16 @@ pub fn is_blob(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// The bytes are malformed.
-pub fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
+pub(crate) fn summarize(bytes: &[u8]) -> Result<Summary, Error> {
     let (root, _) = parts(bytes)?;
     let mut budget = Budget::of(root.0.buffer());
-    let mut operators = Vec::new();
+    let mut calls = Vec::new();
     for call in budget.all(root.chain()?)? {
-        operators.push(name(&call, &mut budget)?);
+        calls.push(name(&call, &mut budget)?);
     }
     let constants = budget.all(root.constants()?)?;
-    let constant_bytes = constants.iter().map(BytesTable::length);
-    Ok(Contents {
-        version: root.version()?.unwrap_or(""),
-        operators,
-        inputs: root.input_ids()?.len(),
-        outputs: root.output_ids()?.len(),
-        constant_bytes: constant_bytes.collect::<Result<_, Malformed>>()?,
-    })
+    let sizes: Result<Vec<u64>, Malformed> = constants.iter().map(BytesTable::length).collect();
+    Ok(Summary::new(calls, sizes?))
 }
 
 /// Reads the keys of the constants that are named data.

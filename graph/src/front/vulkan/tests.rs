@@ -47,7 +47,7 @@ fn what_is_shared_is_refused() {
     let calls = blob(0, 0, 1000, &long);
     let error = read(&calls, &|_| Ok(None)).unwrap_err();
     assert!(error.to_string().contains("overlap"), "{error}");
-    assert!(contents(&calls).is_err());
+    assert!(summarize(&calls).is_err());
 }
 
 #[test]

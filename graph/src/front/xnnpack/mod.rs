@@ -31,7 +31,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use builder::Builder;
 use schema::{ConstantTable, GraphTable, ValueTable};
-pub use summary::{Summary, summarize};
+pub(crate) use summary::summarize;
 use torchlet_core::format::flatbuffer::Table;
 use values::{Constants, Described};
 

@@ -5,40 +5,23 @@ use super::parts;
 use super::schema::{ConstantTable, NodeTable};
 use crate::budget::Budget;
 use crate::error::Error;
-use alloc::collections::BTreeMap;
+use crate::front::Summary;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Summary of an XNNPACK delegate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Summary {
-    /// Number of calls by name; names are those of ExecuTorch's schema.
-    pub calls: Vec<(String, usize)>,
-    /// Number of constants.
-    pub constants: usize,
-    /// Total size of the constants in bytes.
-    pub constant_bytes: u64,
-}
-
-/// Summarizes the processed bytes of a delegate.
+/// Summarizes the processed bytes of a delegate. Names are those of ExecuTorch's schema.
 ///
 /// # Errors
 /// The bytes are malformed, or contain unknown calls.
-pub fn summarize(processed: &[u8]) -> Result<Summary, Error> {
+pub(crate) fn summarize(processed: &[u8]) -> Result<Summary, Error> {
     let (root, _) = parts(processed)?;
     let mut budget = Budget::of(root.0.buffer());
-    let mut calls: BTreeMap<String, usize> = BTreeMap::new();
+    let mut calls = Vec::new();
     for node in budget.all::<NodeTable<'_>>(root.nodes()?)? {
-        *calls.entry(format!("{:?}", kind(node.kind()?)?)).or_default() += 1;
+        calls.push(format!("{:?}", kind(node.kind()?)?));
     }
-    let mut constant_bytes = 0u64;
     let entries: Vec<ConstantTable<'_>> = budget.all(root.constants()?)?;
     // Entry 0 means "not constant".
-    let constants = entries.len().saturating_sub(1);
-    for entry in entries.iter().skip(1) {
-        constant_bytes = constant_bytes.saturating_add(entry.size()?);
-    }
-    Ok(Summary { calls: calls.into_iter().collect(), constants, constant_bytes })
+    let sizes = entries.iter().skip(1).map(|entry| entry.size());
+    Ok(Summary::new(calls, sizes.collect::<Result<Vec<u64>, _>>()?))
 }

@@ -66,7 +66,9 @@ pub(super) fn run(options: &LlmOptions, torchlet: &Path) -> Result<()> {
     };
     let mut not_here = python.is_none().then(|| "no Python with PyTorch".to_owned());
     println!(
-        "| model | text, torchlet | PyTorch, CUDA graph | times as fast | of the rate of sums | prompt, torchlet | PyTorch | times as fast | of the rate of products | memory on the host |"
+        "| model | text, torchlet | PyTorch, CUDA graph | speedup | share of measured bandwidth \
+         | prompt, torchlet | PyTorch | speedup | share of measured GEMM rate \
+         | memory on the host |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for model in &MODELS {

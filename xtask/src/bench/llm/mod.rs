@@ -105,7 +105,8 @@ pub(crate) fn run(options: &LlmOptions) -> Result<()> {
         )?);
     }
     println!(
-        "\n| model | text, torchlet | ExecuTorch | times as fast | share of bandwidth | prompt, torchlet | ExecuTorch | times as fast | peak memory, torchlet |"
+        "\n| model | text, torchlet | ExecuTorch | speedup | share of bandwidth \
+         | prompt, torchlet | ExecuTorch | speedup | peak memory, torchlet |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     for row in &rows {

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_a_module_of_its_name() {
+    fn modules_are_named_after_their_sources() {
         let modules = of_source(Path::new("glsl/unary.comp"), "#version 450\n").unwrap();
         assert_eq!(modules.len(), 1);
         assert_eq!(modules[0].name, "unary");

@@ -3,16 +3,17 @@
 //! Each channel is copied once into the workspace, with its padding, and split by stride: a stride
 //! of (2, 2) gives four planes, of even and odd rows and columns. In the planes, a tap of an output
 //! is at the output's index plus an offset that depends only on the tap. All kernels, strides and
-//! dilations then share one branch-free loop of multiply-adds on contiguous vectors. Rows much
-//! narrower than the vectors are computed as one run across row ends, and the padding columns are
-//! discarded.
+//! dilations then share one branch-free loop of multiply-adds on contiguous vectors.
+//!
+//! If rows are much narrower than the vectors, all rows are computed as one contiguous run, and the
+//! results for the padding columns are discarded.
 
 use super::super::{Conv, Finish};
 use super::MAX_TAPS;
 use crate::compute::gemm::patches::copy_strided;
 use crate::compute::simd::{Simd, Vectorized};
 
-/// Vectors that are computed together, to hide the latency of the multiply-add.
+/// Number of vectors that are computed together, to hide the latency of the multiply-add.
 const UNROLL: usize = 4;
 
 /// The planes of one channel.
@@ -21,16 +22,17 @@ pub(super) struct Planes {
     /// Vertical and horizontal stride; the channel has `sy * sx` planes.
     sy: usize,
     sx: usize,
-    /// Row pitch of a plane, and its number of rows.
+    /// Row stride of a plane, and its number of rows.
     pitch: usize,
     rows: usize,
-    /// Distance of the planes.
+    /// Stride between planes.
     plane: usize,
-    /// Floats of all planes, including the overread of vectors.
+    /// Length of all planes in floats, including the overread of the last vectors.
     pub(super) len: usize,
-    /// Whether all rows are computed as one run.
+    /// Whether all rows are computed as one contiguous run.
     joined: bool,
-    /// Floats of the buffer for the run; 0 if rows are computed one by one.
+    /// Length in floats of the buffer for the results of that run; 0 if rows are computed one by
+    /// one.
     pub(super) staging: usize,
 }
 
@@ -42,7 +44,8 @@ impl Planes {
         let width = (x.output - 1) * sx + (x.kernel - 1) * x.step as usize + 1;
         let (rows, pitch) = (height.div_ceil(sy), width.div_ceil(sx));
         let plane = rows.checked_mul(pitch)?;
-        // Vectors start at most at the last output of a row, and WIDE vectors are read from there.
+        // Vectors start at most at the last output of a row, and `UNROLL` vectors are read from
+        // there.
         let len = plane.checked_mul(sy)?.checked_mul(sx)?.checked_add(UNROLL * lanes)?;
         let joined = lanes > 1 && x.output * 4 < x.output.div_ceil(lanes) * lanes * 3;
         let staging =
@@ -52,7 +55,7 @@ impl Planes {
     }
 }
 
-/// One channel of one sample, channels first.
+/// Computes one channel of one sample.
 pub(super) struct Channel<'a> {
     pub(super) conv: &'a Conv,
     pub(super) planes: Planes,
@@ -106,7 +109,7 @@ struct Run<'a> {
     planes: &'a [f32],
     pitch: usize,
     width: usize,
-    /// Buffer of the run, if all rows are computed as one.
+    /// Buffer for the results if all rows are computed as one run.
     staging: Option<&'a mut [f32]>,
 }
 
@@ -138,8 +141,8 @@ impl Run<'_> {
         }
     }
 
-    /// `out[i] = bias + sum over taps of weight * planes[start + i + offset]`; applies the epilogue
-    /// if `FINISH`.
+    /// Computes `out[i] = bias + sum over taps of weight * planes[start + i + offset]`; applies the
+    /// epilogue if `FINISH`.
     #[inline(always)]
     fn accumulate<S: Simd, const FINISH: bool>(
         &self,
@@ -178,7 +181,7 @@ impl Run<'_> {
         for &(offset, weight) in taps {
             let weight = s.splat(weight);
             // `start` is at most the index of the last output. With the largest tap offset it stays
-            // inside the planes, which have WIDE more vectors at the end.
+            // inside the planes, which have `UNROLL` more vectors at the end.
             let values = &self.planes[start + offset..][..V * S::LANES];
             for (v, acc) in acc.iter_mut().enumerate() {
                 // SAFETY: `values` holds V vectors.

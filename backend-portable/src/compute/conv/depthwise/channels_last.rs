@@ -11,10 +11,10 @@ use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::Parts;
 use core::ops::Range;
 
-/// Pixels of a tile.
+/// Number of pixels of a tile.
 const TILE_PIXELS: usize = 4;
 
-/// Whole blocks of channels, for a range of rows of one sample.
+/// A job: some blocks of channels, for a range of output rows of one sample.
 pub(super) struct Band<'a> {
     pub(super) conv: &'a Conv,
     /// Image of the sample.
@@ -49,7 +49,8 @@ impl Band<'_> {
         let rows = if x.input == 0 { 0..0 } else { y.taps(oy) };
         let first_row = y.at(oy, rows.start).unwrap_or(0);
         let step = y.step as usize;
-        // Bounds check: the taps are clipped to the image, and blocks of weights are whole.
+        // Bounds check: the taps are clipped to the image, and the weights are padded to whole
+        // blocks.
         let image = self.image.get(first_row * x.input * all + c..).unwrap_or(&[]);
         if let Some(more) = rows.len().checked_sub(1) {
             assert!(image.len() >= ((more * step + 1) * x.input - 1) * all + channels);
@@ -117,7 +118,7 @@ impl Band<'_> {
 /// An output row and its input windows. Addresses are those of the first column; strides are in
 /// elements.
 struct Line<'a> {
-    /// The first row of taps inside the image, and its weights.
+    /// The first kernel row inside the image, and its weights.
     image: *const f32,
     weights: *const f32,
     /// May be null.
@@ -125,22 +126,23 @@ struct Line<'a> {
     finish: &'a Finish<'a>,
     out: *mut f32,
     channels: usize,
-    /// Number of tap rows.
+    /// Number of kernel rows inside the image.
     rows: usize,
     image_row: usize,
     weights_row: usize,
     weights_block: usize,
-    /// Strides of the taps of a row, of the windows of neighbouring pixels, and of output pixels.
+    /// Strides between the taps of a kernel row, the windows of neighbouring pixels, and output
+    /// pixels.
     tap: usize,
     stride: usize,
     pixel: usize,
 }
 
 impl Line<'_> {
-    /// Computes T pixels whose windows have the same taps inside the image. The window of
-    /// the first pixel starts in column `ix`, with tap `first` of `taps`.
+    /// Computes `T` neighbouring pixels whose windows have the same taps inside the image. The
+    /// window of the first pixel starts in column `ix`, with tap `first` of `taps`.
     ///
-    /// `ROWS` and `TAPS` are the numbers of tap rows and of taps in each row if constant,
+    /// `ROWS` and `TAPS` are the numbers of kernel rows and of taps in each row if constant,
     /// otherwise 0. More than one pixel with constant `TAPS` requires `STRIDE`, and windows without
     /// dilation.
     ///
@@ -264,7 +266,7 @@ impl Line<'_> {
     }
 }
 
-/// Position of a loop over channels.
+/// Position of the loop over channels: a vector, or the remaining channels.
 struct Position {
     image: *const f32,
     weights: *const f32,

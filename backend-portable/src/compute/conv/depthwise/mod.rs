@@ -14,13 +14,13 @@ use channels_last::Band;
 
 /// Maximum number of kernel taps that this module supports.
 pub(super) const MAX_TAPS: usize = 64;
-/// Floats of the input that stay in the L2 cache while its vectors of channels are computed one
-/// after the other.
+/// Size in floats of an input band that stays in the L2 cache while all its channel vectors are
+/// computed.
 const L2_FLOATS: usize = 1 << 15;
 /// Minimum multiply-adds for each thread: less work does not pay for waking it.
 const GRAIN: usize = 1 << 15;
 
-/// Floats of workspace for each thread.
+/// Workspace per thread, in floats.
 pub(super) fn slot_len(conv: &Conv, tier: Tier, form: WeightForm) -> Option<usize> {
     match (conv.params().layout, form) {
         (Layout::ChannelsFirst, _) => Planes::new(conv, tier.lanes()).map(|p| p.len + p.staging),
@@ -46,7 +46,7 @@ pub(super) fn pack(conv: &Conv, tier: Tier, filter: Filter<'_>, packed: &mut [f3
     }
 }
 
-/// `weights` are `Ok` if plain, `Err` if packed for channels last.
+/// Computes the convolution. `weights` are `Ok` if plain, `Err` if packed for channels last.
 pub(super) fn run(
     conv: &Conv,
     context: Context<'_>,
@@ -70,7 +70,7 @@ pub(super) fn run(
             let slot = planes.len + planes.staging;
             let multiplier = channels / conv.params().groups;
             let area = conv.params().input[1] * conv.params().input[2];
-            // Small channels: a job computes several.
+            // If channels are small, a job computes several.
             let together = (16_384 / pixels.saturating_mul(conv.taps()).max(1)).clamp(1, 64);
             let images = output.len() / pixels;
             let parts = Parts::new(output);
@@ -118,8 +118,8 @@ pub(super) fn run(
     }
 }
 
-/// Height of bands of `rows` rows, at most `most`, that minimises the rows of the busiest thread.
-/// Returns the height and those rows.
+/// Returns the height of bands, at most `most`, that minimises the number of rows of the busiest
+/// thread when `rows` rows are split into bands, and that number of rows.
 fn balanced_height(rows: usize, most: usize, batch: usize, threads: usize) -> (usize, usize) {
     let busiest = |height: usize| {
         let bands = (rows.div_ceil(height) * batch).div_ceil(threads.max(1));

@@ -1,12 +1,13 @@
 //! AMX kernels: multiplication of tiles of rows with panels of weights.
 //!
-//! A step of a panel is a row of a weight tile, so all instruction sets share one weight layout. If
-//! the steps of a row are not a multiple of the steps of a tile, the last tile overlaps the
-//! previous one, and a copy of its weights is zero in the overlap.
+//! A *step* is a group of [`STEP`] consecutive k values of a row or column. A step of a panel is a
+//! row of an AMX weight tile, so all instruction sets share one weight layout. If the steps of a
+//! row are not a multiple of the steps of a tile, the last tile overlaps the previous one, and a
+//! copy of its weights has zeros in the overlap.
 //!
-//! The rows of a tile have a constant stride. So do the windows of one line of an image. If windows
-//! advance by one pixel, the stride also continues from one line to the next across invalid
-//! windows, whose sums are ignored.
+//! The rows of a tile have a constant stride, and so do the windows of one line (row of pixels) of
+//! an image. If windows advance by one pixel, the stride also continues from one line to the next,
+//! across invalid windows, whose sums are ignored.
 
 #[cfg(test)]
 mod tests;
@@ -30,20 +31,20 @@ use tiles::{Sources, Tiles, Walk};
 
 /// Rows of a tile.
 const HEIGHT: usize = 16;
-/// Steps of a tile.
+/// Steps of a row of a tile.
 const STEPS: usize = 16;
 /// Rows of two tiles.
 const ROWS: usize = 2 * HEIGHT;
-/// Panels that are processed while the rows are in the cache.
+/// Number of panels that are processed while the rows are in the cache.
 const CACHED_PANELS: usize = 8;
-/// Minimum work in steps of all rows times panels. Vector kernels finish less work before tiles are
-/// configured.
+/// Minimum work, as steps of all rows times panels. Below it, vector kernels finish before the
+/// tiles would be configured.
 const MIN_WORK: usize = 512;
 
-/// Tiling of rows over k.
+/// Division of the k dimension into AMX tiles.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KTiling {
-    /// Lines of a row, and steps of each line.
+    /// Number of lines (contiguous runs) of a row, and their length in steps.
     lines: usize,
     line: usize,
     /// Steps of a tile.
@@ -51,9 +52,9 @@ pub(super) struct KTiling {
 }
 
 impl KTiling {
-    /// Tiling of `rows` rows of `steps` steps in `lines` lines, for `panels` panels. `None` if
-    /// vector kernels are faster or AMX is not available. A single row is bound by the bandwidth of
-    /// the weights.
+    /// Returns the tiling for `rows` rows of `steps` steps in `lines` lines, for `panels` panels.
+    /// `None` if vector kernels are faster or AMX is not available. Vector kernels compute a single
+    /// row, which is limited by the bandwidth of the weights.
     pub(super) fn of(
         dots: Dots,
         rows: usize,
@@ -69,7 +70,7 @@ impl KTiling {
         }
     }
 
-    /// Tiling of rows of `lines` lines of `line` steps.
+    /// Returns the tiling of rows that consist of `lines` lines of `line` steps.
     fn cut(line: usize, lines: usize) -> Option<Self> {
         let fewest = line.div_ceil(STEPS);
         // Only a single line may end with a partial tile.
@@ -80,26 +81,26 @@ impl KTiling {
         Some(KTiling { lines, line, steps: line.div_ceil(count) })
     }
 
-    /// Number of whole tiles of a line, and the steps by which an additional last tile overlaps the
-    /// previous one.
+    /// Returns the number of whole tiles of a line, and the steps by which an additional last tile
+    /// overlaps the previous one.
     fn tiles(&self) -> (usize, Option<usize>) {
         let beside = self.line % self.steps;
         (self.line / self.steps, (beside > 0).then(|| self.steps - beside))
     }
 }
 
-/// Destination of results for some rows and panels.
+/// Destination of the results for some rows and panels, and the location of their sums.
 pub(super) struct Corner<'a, T> {
-    /// First result, and row stride.
+    /// Address of the first result, and row stride.
     to: *mut T,
     row_stride: usize,
     cols: usize,
-    /// Offset of the sums of each row.
+    /// Offset of the sums of each row in [`Sums`].
     slots: &'a [u16],
 }
 
 impl<T> Corner<'_, T> {
-    /// Addresses of the sums of each row and of its results.
+    /// Iterates over the rows: addresses of their sums and of their results.
     ///
     /// # Safety
     /// Each slot is a valid offset into `sums`.
@@ -111,13 +112,13 @@ impl<T> Corner<'_, T> {
     }
 }
 
-/// At most two tiles of rows.
+/// One or two tiles of rows.
 #[derive(Default)]
 struct Block {
-    /// Offsets of the tiles' data.
+    /// Offset of each tile's data.
     starts: [usize; 2],
     tiles: usize,
-    /// Offset of the sums of each row.
+    /// Offset of the sums of each row in [`Sums`].
     slots: [u16; ROWS],
     rows: usize,
 }
@@ -127,8 +128,8 @@ struct Block {
 struct LastTiles([[i8; STEPS * STEP * LANES]; CACHED_PANELS]);
 
 impl LastTiles {
-    /// Copies the weights of panels of `panel` bytes from step `from` on, preceded by `shared`
-    /// steps of zeros.
+    /// Copies the weights of panels of `panel` bytes from step `from` on. In each copy, `shared`
+    /// steps of zeros precede them.
     fn of(weights: &[i8], panel: usize, from: usize, shared: usize) -> Result<Self, ShapeMismatch> {
         let mut last = LastTiles([[0; STEPS * STEP * LANES]; CACHED_PANELS]);
         for (last, weights) in last.0.iter_mut().zip(weights.chunks_exact(panel)) {
@@ -140,20 +141,20 @@ impl LastTiles {
     }
 }
 
-/// Memory layout of rows.
+/// Memory layout of the rows of the left operand.
 struct RowLayout {
     /// Strides of rows, and of the lines of a row.
     row_stride: usize,
     line_stride: usize,
-    /// Last offset at which a tile may start.
+    /// Largest offset at which a tile may start.
     last: usize,
-    /// Rows of a tile.
+    /// Number of rows of a tile.
     height: usize,
 }
 
 impl RowLayout {
-    /// Layout of rows in `quantized` bytes. If `is_regular`, all rows start at multiples of
-    /// `row_stride`.
+    /// Returns the layout of rows in `quantized` bytes. If `is_regular`, all rows start at
+    /// multiples of `row_stride`.
     fn of(
         quantized: usize,
         depth: KTiling,
@@ -162,7 +163,7 @@ impl RowLayout {
     ) -> Option<Self> {
         let before = (depth.lines - 1).checked_mul(line_stride)?;
         let beyond = quantized.checked_sub(before.checked_add(depth.line * STEP)?)?;
-        // As many rows as the data has, wherever the tile starts.
+        // Limited so that the data has all rows of a tile wherever the tile starts.
         let height = beyond.checked_div(row_stride)?.saturating_add(usize::from(is_regular));
         let height = height.clamp(1, HEIGHT);
         Some(RowLayout {
@@ -178,13 +179,13 @@ impl RowLayout {
         let mut block = Block::default();
         while left > 0 && block.tiles < 2 {
             let first = cursor.start();
-            // At the end of the data, the tile starts at earlier rows.
+            // Near the end of the data, the tile starts at earlier rows, so that it stays inside.
             let before = first.saturating_sub(self.last).div_ceil(self.row_stride);
             let start =
                 first.checked_sub(before * self.row_stride).filter(|_| before < self.height)?;
             let mut slot = before;
             loop {
-                // Sums of the first of both panels.
+                // Offset of the sums of the first panel; those of the second follow.
                 let offset = (block.tiles * 2 * HEIGHT + slot) * LANES;
                 *block.slots.get_mut(block.rows)? = offset as u16;
                 block.rows += 1;
@@ -211,7 +212,7 @@ impl RowLayout {
 }
 
 impl<F: Finish> Part<'_, F> {
-    /// Computes `cols` columns with AMX, for all rows of a part.
+    /// Computes `cols` columns of all rows of a part with AMX.
     pub(super) fn by_tiles(
         &self,
         tile: &mut Tile<'_, F::Out>,
@@ -401,7 +402,7 @@ pub(super) unsafe fn dequantized_tile<const V: usize, const FLIPPED: bool>(
     }
 }
 
-/// The sums of a row for `V` panels, added to `start`.
+/// Returns the sums of a row for `V` panels, added to `start`.
 ///
 /// # Safety
 /// `sums` points to the sums of a row in a [`Sums`].

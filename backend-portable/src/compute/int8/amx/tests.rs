@@ -26,8 +26,8 @@ fn tiles_cover_each_step_once() {
     assert!(KTiling::cut(37, 3).is_none(), "would need tiles of one step");
 }
 
-/// Offsets of the rows in the blocks that cover `rows` rows. Asserts that the data has all rows of
-/// each tile.
+/// Returns the offset of each row in the blocks that cover `rows` rows. Asserts that the data has
+/// all rows of each tile.
 fn row_offsets(
     layout: &RowLayout,
     mut cursor: Cursor,

@@ -71,24 +71,24 @@ impl Drop for Tiles {
     }
 }
 
-/// Sums of two tiles of rows by two panels, grouped by tile and then by panel.
+/// Sums of two tiles of rows with two panels, ordered by tile, then by panel.
 #[repr(align(64))]
 pub(in crate::compute::int8) struct Sums(pub(super) [[[i32; LANES]; HEIGHT]; 4]);
 
-/// Loop counts and strides of a multiplication.
+/// Loop counts and byte strides of a multiplication.
 #[repr(C)]
 pub(super) struct Walk {
-    /// Lines of rows, and tiles of each.
+    /// Number of lines of a row, and number of tiles of a line.
     pub(super) lines: usize,
     pub(super) tiles: usize,
-    /// Stride of row tiles.
+    /// Stride between the tiles of a line.
     pub(super) along: usize,
-    /// Distance from the end of a line's last tile to the next line.
+    /// Distance from the end of a line's last tile to the start of the next line.
     pub(super) skip: isize,
-    /// Stride of weight tiles.
+    /// Stride between weight tiles.
     pub(super) down: usize,
-    /// Distance from the end of a row's last tile to the overlapping tile, and the weights of that
-    /// tile; null if absent.
+    /// Distance from the end of a row's last tile back to the overlapping tile, and the weights of
+    /// that tile; null if absent.
     pub(super) back: isize,
     pub(super) last: [*const i8; 2],
 }
@@ -151,7 +151,7 @@ macro_rules! store {
     };
 }
 
-/// Addresses of the row tiles, their row stride, addresses of the panels, and the loop.
+/// Addresses of the row tiles, their row stride, addresses of the panels, and the loop counts.
 pub(super) struct Sources {
     pub(super) a: [*const i8; 2],
     pub(super) row_stride: usize,

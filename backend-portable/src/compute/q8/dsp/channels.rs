@@ -8,7 +8,7 @@ use crate::compute::q8::depthwise::Covered;
 use crate::compute::q8::pool::rounded_average;
 use core::arch::asm;
 
-/// Whether all taps, and the `reach` values from each on, lie in a slice of this length. True
+/// Whether all taps, and `reach` values from each tap on, lie in a slice of this length. True
 /// without taps.
 pub(in crate::compute::q8) fn is_inside(
     len: usize,
@@ -26,7 +26,7 @@ pub(in crate::compute::q8) fn is_inside(
     last.and_then(|last| last.checked_add(reach)).is_some_and(|end| end <= len)
 }
 
-/// Calls `tap(code, weight)` with the addresses of each tap.
+/// Calls `tap(quantized, weight)` with the addresses of each tap.
 #[inline(always)]
 fn for_each_tap(
     covered: &Covered,
@@ -161,7 +161,7 @@ pub(in crate::compute::q8) fn spread(
     }
 }
 
-/// Channels that [`average`] computes.
+/// Number of channels that one call of [`average`] computes.
 #[cfg(not(arm_mve))]
 pub(in crate::compute::q8) const TOGETHER: usize = UNIT;
 
@@ -178,7 +178,7 @@ pub(in crate::compute::q8) fn max_in_place(quantized: &[i8], largest: &mut [i8])
     largest.len().min(quantized.len()) * UNIT
 }
 
-/// Averages of four channels over `count` taps. The sums of fewer than 256 values fit 16 bits.
+/// Averages four channels over `count` taps. The sums of fewer than 256 values fit 16 bits.
 #[cfg(not(arm_mve))]
 pub(in crate::compute::q8) fn average(
     input: &[i8],

@@ -32,7 +32,7 @@ pub(in crate::compute::q8) fn rounding_shift_add(value: i32, shift: i32, offset:
 }
 
 #[cfg(not(arm_mve))]
-/// Assembly that clamps to any bounds.
+/// Assembly that clamps a value to bounds in registers.
 macro_rules! cut {
     () => {
         "cmp {v}, {least}

@@ -4,8 +4,8 @@
 //! extension: the build script checks the target's name. In `q8`, only this module and the other
 //! architecture-specific ones use `unsafe`.
 //!
-//! Widened rows are interleaved in units of four values. In a unit, values have the order in which
-//! the instructions unpack four bytes: the first and third, then the second and fourth.
+//! Widened rows are interleaved in units of four values. The values of a unit have the order in
+//! which the instructions unpack four bytes: first and third, then second and fourth.
 
 mod channels;
 mod finish;
@@ -25,7 +25,7 @@ pub(super) use product::{sums, widen};
 
 use core::arch::asm;
 
-/// Values of a unit.
+/// Number of values of a unit.
 const UNIT: usize = 4;
 
 /// Wraps an instruction with one to three register operands and one result.

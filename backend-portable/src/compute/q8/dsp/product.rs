@@ -4,14 +4,14 @@ use super::{UNIT, both, even, even_plus, odd, odd_plus};
 use crate::compute::q8::CHANNELS;
 use core::arch::asm;
 
-/// The last one to three values, padded with `fill`.
+/// Packs the last one to three values into a word, padded with `fill`.
 #[inline(always)]
 fn last(quantized: &[i8], fill: i8) -> u32 {
     let byte = |at| quantized.get(at).copied().unwrap_or(fill) as u8;
     u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)])
 }
 
-/// Widens row `row` of `R` to 16 bits, with its offset added, padded with zeros.
+/// Widens row `row` of `R` interleaved rows to 16 bits, with its offset added, padded with zeros.
 #[inline(always)]
 pub(in crate::compute::q8) fn widen<const R: usize>(
     quantized: &[i8],
@@ -41,7 +41,7 @@ fn widen_one_of(quantized: &[i8], offset: i16, rows: usize, row: usize, wide: &m
         put(u32::from_le_bytes(quantized.map(|code| code as u8)));
     }
     if !rest.is_empty() {
-        // The negated offset is an int8 value, and becomes zero.
+        // The padding is the negated offset, which becomes zero when the offset is added.
         put(last(rest, offset.wrapping_neg() as i8));
     }
 }
@@ -113,7 +113,7 @@ unsafe fn two_by_two(wide: *const u32, weights: *const i8, depth: usize) -> [[i3
     let (mut a0, mut a1, mut b0, mut b1) = (0u32, 0u32, 0u32, 0u32);
     let (mut wide, mut first) = (wide, weights);
     let mut second = weights.wrapping_add(depth);
-    /// One unit: two words of weights, and two words of each row.
+    /// Assembly for one unit: two words of weights, and two words of each row.
     macro_rules! unit {
         () => {
             "ldr {x}, [{first}], #4
@@ -189,7 +189,7 @@ unsafe fn one_by_four(wide: *const u32, weights: *const i8, depth: usize) -> [i3
     let mut wide = wide;
     let [mut first, mut second, mut third, mut fourth] =
         [0, 1, 2, 3].map(|row| weights.wrapping_add(row * depth));
-    /// One word of weights with one unit of the row.
+    /// Assembly that multiplies one word of weights with one unit of the row.
     macro_rules! row {
         ($weights:literal, $sum:literal) => {
             concat!(

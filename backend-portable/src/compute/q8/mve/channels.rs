@@ -5,13 +5,14 @@ use crate::compute::q8::dsp;
 use crate::compute::q8::requantize::ChannelParams;
 use core::arch::asm;
 
-/// Channels whose sums stay in registers over all taps; also the minimum for one input channel.
+/// Number of channels whose sums stay in registers over all taps; also the minimum that is computed
+/// for one input channel.
 const EIGHT: usize = 8;
 
-/// Sums of one input channel that stay in registers over all taps.
+/// Number of sums of one input channel that stay in registers over all taps.
 const SIXTEEN: usize = 16;
 
-/// Sums of the products of channels with their weights; overwrites `sums`.
+/// Computes the sums of the products of channels with their weights; overwrites `sums`.
 pub(in crate::compute::q8) fn add(
     input: &[i8],
     weights: &[i8],
@@ -79,7 +80,7 @@ pub(in crate::compute::q8) fn add(
     }
 }
 
-/// State of [`eights`] that has no registers, in the order of its loads.
+/// Loop state of [`eights`] that does not fit in registers, in load order.
 #[repr(C)]
 struct State {
     quantized: *const i8,
@@ -91,18 +92,18 @@ struct State {
     begin: Begin,
 }
 
-/// Register contents at the start of eight channels, and constants of later steps.
+/// Initial register contents for each block of eight channels, and constants of later instructions.
 #[repr(C)]
 struct Begin {
     /// Distance from the end of a row of taps to the next row: in the input, and in the weights.
     back: [usize; 2],
     rows: usize,
-    /// Zero point of the results.
+    /// Zero point added to the results.
     added: i32,
     /// End of the output.
     end: *const i8,
     bounds: [[i16; EIGHT]; 2],
-    /// Offset of the input values.
+    /// Offset added to the input values.
     offset: [i16; EIGHT],
 }
 

@@ -7,8 +7,8 @@
 use crate::compute::q8::elementwise::{Product, Sum};
 use core::arch::asm;
 
-/// Assembly that shifts lanes right by other lanes, which are negative or zero: to the nearest,
-/// ties away from zero. Clobbers q1.
+/// Assembly that shifts lanes right by the magnitudes in other lanes, which are negative or zero,
+/// and rounds to the nearest, ties away from zero. Clobbers q1.
 macro_rules! rounding_shift_add {
     ($lanes:literal, $shifts:literal) => {
         concat!(
@@ -32,12 +32,12 @@ macro_rules! rounding_shift_add {
     };
 }
 
-/// Loop constants that have no registers, each repeated four times as a vector.
+/// Loop constants that do not fit in registers, each repeated four times as a vector.
 #[repr(C)]
 struct Wide<const N: usize> {
     /// Shifts of the scales, then the bounds.
     vectors: [[i32; 4]; N],
-    /// Added to values of the second operand.
+    /// Zero point added to the values of the second operand.
     zero: i32,
     out: *mut i8,
 }

@@ -117,8 +117,8 @@ pub(in crate::compute::q8) fn requantize_per_channel(
     }
 }
 
-/// Like [`requantize_per_channel`], for the first `count` sums of each row. Results of consecutive
-/// rows are `stride` apart.
+/// Like [`requantize_per_channel`], for the first `count` sums of each row. The results of
+/// consecutive rows have a stride of `stride`.
 pub(in crate::compute::q8) fn finish_rows<const R: usize>(
     sums: &[[i32; CHANNELS]; R],
     count: usize,

@@ -1,12 +1,12 @@
-//! Innermost loops with the vector extension of Cortex-M55 and similar processors (MVE, "Helium"),
-//! where they are shorter than those with the DSP extension (`dsp/`), which these processors also
-//! have.
+//! Innermost loops with MVE ("Helium"), the vector extension of Cortex-M55 and similar processors.
+//! This module is used where its loops are shorter than those with the DSP extension (`dsp/`),
+//! which these processors also have.
 //!
 //! The compiler has no stable intrinsics for these instructions, and `asm!` has no vector register
-//! class for them: vector registers are named, and the halves of changed ones are declared as
-//! clobbered. Widening loads need addresses in the lower registers, and accumulated dot products
-//! need even registers, so these are named, too. Loops count elements, and the processor masks
-//! those after the last one (`dlstp`, `letp`), so nothing outside is accessed.
+//! class for them. Vector registers are therefore named, and both halves of each changed register
+//! are declared as clobbered. Widening loads need addresses in the lower registers, and accumulated
+//! dot products need even registers, so these are named, too. Loops count elements, and the
+//! processor masks those after the last one (`dlstp`, `letp`), so nothing outside is accessed.
 
 mod channels;
 mod elementwise;

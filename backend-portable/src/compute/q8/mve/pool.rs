@@ -4,12 +4,12 @@ use crate::compute::q8::depthwise::Covered;
 use crate::compute::q8::dsp;
 use core::arch::asm;
 
-/// Channels that [`average`] computes.
+/// Number of channels that one call of [`average`] computes.
 pub(in crate::compute::q8) const TOGETHER: usize = 8;
 
-/// Averages of channels over all taps, rounded to the nearest, ties away from zero. `count` is the
-/// number of taps, 2 to 255, so that sums fit 16 bits. The division of 15 bits by 8 is the upper
-/// half of a multiplication with the reciprocal, rounded up.
+/// Averages channels over all taps, rounded to the nearest, ties away from zero. `count` is the
+/// number of taps, 2 to 255, so that sums fit 16 bits. Each sum is divided by multiplying with the
+/// reciprocal, rounded up, and taking the upper half.
 pub(in crate::compute::q8) fn average(
     input: &[i8],
     covered: Covered,
@@ -67,10 +67,10 @@ pub(in crate::compute::q8) fn average(
     }
 }
 
-/// Channels that [`largest`] computes.
+/// Number of channels that one call of [`largest`] computes.
 pub(in crate::compute::q8) const WIDTH: usize = 16;
 
-/// Maxima of channels over all taps.
+/// Computes the maxima of channels over all taps.
 pub(in crate::compute::q8) fn largest(input: &[i8], covered: Covered, out: &mut [i8; WIDTH]) {
     assert!(dsp::is_inside(input.len(), covered.input, &covered, WIDTH));
     if covered.rows == 0 || covered.columns == 0 {
@@ -101,7 +101,7 @@ pub(in crate::compute::q8) fn largest(input: &[i8], covered: Covered, out: &mut 
     }
 }
 
-/// Element-wise maximum, up to the shorter length, which is returned.
+/// Computes the element-wise maximum, up to the shorter length, and returns that length.
 pub(in crate::compute::q8) fn max_in_place(quantized: &[i8], largest: &mut [i8]) -> usize {
     let count = quantized.len().min(largest.len());
     if count == 0 {

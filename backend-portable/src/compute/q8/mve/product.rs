@@ -1,7 +1,7 @@
 //! Dot products of rows with rows of weights, sixteen values at a time.
 //!
-//! Values stay 8 bits wide. The contribution of their offset is the offset times the sum of the
-//! weights, which is computed along with the dot products.
+//! Values stay 8 bits wide. Their offset contributes the offset times the sum of the weights, which
+//! is computed along with the dot products.
 
 use crate::compute::q8::CHANNELS;
 use core::arch::asm;
@@ -104,10 +104,10 @@ unsafe fn two_by_two(
     [a, b].map(|row| [row[0].wrapping_add(added[0]), row[1].wrapping_add(added[1])])
 }
 
-/// Values of [`one_by_pairs`] that stay in memory, for lack of registers.
+/// Loop state of [`one_by_pairs`] that does not fit in registers.
 #[repr(C)]
 struct Pairs {
-    /// Register contents at the start of a pair: sums are zero.
+    /// Initial register contents for each pair: zero sums.
     zeros: [i32; 3],
     row: *const i8,
     zero: i32,
@@ -226,7 +226,7 @@ pub(in crate::compute::q8) fn copy_rows(
     if end.is_none_or(|end| end > input.len()) {
         return;
     }
-    // Distance by which pointers advance beyond the end of a row.
+    // Distance by which the last vector of a row reaches beyond its end.
     let over = len.wrapping_neg() % WIDTH;
     // SAFETY: `rows` times `len` values are read and written, which lie in the slices, as checked.
     unsafe {

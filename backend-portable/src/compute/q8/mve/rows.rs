@@ -1,4 +1,4 @@
-//! Fused GEMM of four rows with all weights: the four sums of a channel form a vector and are
+//! Fused GEMM of four rows with all weights. The four sums of a channel form a vector, which is
 //! requantized at once. So the parameters of a channel are loaded once, and sums are never stored.
 
 use crate::compute::q8::requantize::ChannelParams;
@@ -7,7 +7,7 @@ use core::arch::asm;
 /// Values of a vector.
 const WIDTH: usize = 16;
 
-/// State of [`four_rows`] that has no registers, in the order of its loads.
+/// Loop state of [`four_rows`] that does not fit in registers, in load order.
 #[repr(C)]
 struct State {
     bias: *const i32,
@@ -17,8 +17,8 @@ struct State {
     begin: Begin,
 }
 
-/// Register contents at the start of a channel, interleaving zero sums with row addresses, and
-/// constants of later steps.
+/// Initial register contents for each channel, interleaving zero sums with row addresses, and
+/// constants of later instructions.
 #[repr(C)]
 struct Begin {
     zeros: [i32; 2],
@@ -32,14 +32,14 @@ struct Begin {
     depth: usize,
     /// Offset of the input values.
     offset: i32,
-    /// Distance by which the last vector of a row extends beyond its end.
+    /// Distance by which the last vector of a row reaches beyond its end.
     over: usize,
     /// End of the first output row.
     end: *const i8,
     bounds: [[i32; 4]; 2],
-    /// Offsets of the output rows from the first.
+    /// Offsets of the four output rows from the first.
     row_offsets: [u32; 4],
-    /// Zero point of the results.
+    /// Zero point added to the results.
     added: [i32; 4],
 }
 

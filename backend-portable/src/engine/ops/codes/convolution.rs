@@ -1,5 +1,5 @@
-//! int8 convolutions: matrix multiplications over windows, in parts if the convolution is grouped
-//! or transposed, and depthwise convolutions.
+//! int8 convolutions as matrix multiplications over windows, and depthwise convolutions. Grouped
+//! and transposed convolutions are decomposed into several matrix multiplications.
 
 use super::super::elementwise::as_stored;
 use super::super::moves::{channels_last, channels_last_order, copy};
@@ -27,11 +27,11 @@ use torchlet_graph::operators::{
     DynamicConvolutionArgs, Q8taConv2dArgs, Q8taConv2dTransposedArgs, QuantizedConvolution,
 };
 
-/// Maximum number of parts of a convolution: blocks of groups times phases.
+/// Maximum number of parts that a convolution is decomposed into: blocks of groups times phases.
 const PARTS: usize = 256;
 
-/// `q8ta_conv2d(x, scale, zero, weights, sums, scales, scale, zero,
-/// bias, kernel, stride, padding, dilation, groups, activation)`, also depthwise.
+/// Lowers `q8ta_conv2d(x, scale, zero, weights, sums, scales, scale, zero,
+/// bias, kernel, stride, padding, dilation, groups, activation)`, including depthwise convolutions.
 pub(in crate::engine::ops) fn convolution(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -65,8 +65,8 @@ pub(in crate::engine::ops) fn convolution(
     }
 }
 
-/// `q8ta_conv2d_transposed(x, scale, zero, weights, sums, scales,
-/// scale, zero, bias, kernel, stride, padding, output_padding, dilation, groups, activation)`
+/// Lowers `q8ta_conv2d_transposed(x, scale, zero, weights, sums, scales,
+/// scale, zero, bias, kernel, stride, padding, output_padding, dilation, groups, activation)`.
 pub(in crate::engine::ops) fn transposed(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -88,7 +88,7 @@ pub(in crate::engine::ops) fn transposed(
     in_parts(builder, (call.out, &input), &filter, parts, &made)
 }
 
-/// Output height and width of a transposed convolution, and its phases along each.
+/// Returns the output height and width of a transposed convolution, and its phases over each.
 fn transposed_phases(
     axes: [Window; 2],
     input: [usize; 2],
@@ -108,8 +108,8 @@ fn transposed_phases(
     Ok((sizes, phases))
 }
 
-/// `dynamic_convolution(input, codes, scales, bias, kernel, stride,
-/// padding, output_padding, dilation, groups, transposed)`
+/// Lowers `dynamic_convolution(input, weights, scales, bias, kernel, stride,
+/// padding, output_padding, dilation, groups, transposed)`.
 pub(in crate::engine::ops) fn dynamic(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -174,7 +174,7 @@ fn pictures(builder: &mut Builder<'_, '_>, input: ValueId) -> Result<View, Refus
     if input.sizes.len() == 4 { Ok(input) } else { Err(no_pictures()) }
 }
 
-/// How windows move, and groups.
+/// Decodes the windows over height and width, and the number of groups.
 fn window(
     builder: &Builder<'_, '_>,
     call: &QuantizedConvolution,
@@ -186,7 +186,7 @@ fn window(
     Ok((axes, usize::try_from(groups).unwrap_or(0)))
 }
 
-/// Windows along height and width.
+/// Creates the windows over height and width.
 fn axes(
     kernel: &[i64],
     stride: &[i64],
@@ -198,7 +198,7 @@ fn axes(
     axes.ok_or_else(|| "kernel, stride, padding or dilation is invalid".to_owned())
 }
 
-/// The sizes of a weight matrix.
+/// Returns the number of rows (output channels) and columns of a weight matrix.
 fn matrix(builder: &Builder<'_, '_>, weights: ValueId) -> Result<[usize; 2], Refusal> {
     match *builder.sizes(weights)? {
         [outputs, row] => Ok([outputs, row]),
@@ -213,7 +213,8 @@ fn constant_weights(builder: &Builder<'_, '_>, weights: ValueId) -> Result<Value
     Err("the engine requires constant int8 weights, which it packs ahead of time".to_owned())
 }
 
-/// Convolution weights `[outputs, row]`; a row holds all taps of all channels of a group.
+/// Convolution weights: a matrix `[outputs, row]`, whose rows hold all taps of all channels of a
+/// group.
 struct Filter {
     weights: ValueId,
     outputs: usize,
@@ -235,15 +236,16 @@ impl Filter {
                 == Some(row)
     }
 
-    /// Whether columns of the matrix multiplication are rows of the weights, unchanged.
+    /// Whether the columns of the right operand are exactly the rows of the weights: one group, and
+    /// all taps in order.
     fn has_whole_rows(&self, part: &Part) -> bool {
         let in_order = |taps: &Taps| *taps == Taps::all(taps.kernel);
         self.groups == 1 && part.taps.iter().all(in_order)
     }
 }
 
-/// A part of a filter: all channels in blocks of `merged` groups with `inputs` and `outputs`
-/// channels each, and a subset of the taps.
+/// Part of the weights for one phase: a subset of the taps, and all channels. The channels form
+/// `blocks` blocks of `merged` groups; a group has `inputs` and `outputs` channels.
 #[derive(Clone, Copy)]
 struct Part {
     blocks: usize,
@@ -254,7 +256,7 @@ struct Part {
 }
 
 impl Part {
-    /// Rows (K) and columns (N) of a block.
+    /// Shape of the right operand for a block: `[k, n]`.
     fn shape(&self) -> [usize; 2] {
         let taps = self.taps[0].count * self.taps[1].count;
         [taps * self.merged * self.inputs, self.merged * self.outputs]
@@ -265,8 +267,8 @@ impl Part {
         Form::CodesOfPart { channels: [blocks, merged, outputs, inputs], taps }
     }
 
-    /// The value at a row and a column of the concatenated blocks, from weight rows of `length`
-    /// values. Zero if the column belongs to another group or is padding.
+    /// Returns the value at a row and column of the concatenated blocks, from weight rows of
+    /// `length` values. Zero if the column belongs to another group or is padding.
     fn code(&self, data: &[u8], length: usize, row: usize, col: usize) -> Option<i8> {
         let [_, n] = self.shape();
         let (block, col) = (col / pack::padded(n), col % pack::padded(n));
@@ -285,12 +287,12 @@ impl Part {
     }
 }
 
-/// Result type of a convolution, with the additional buffers to read.
+/// Epilogue of a convolution, with the additional buffers that it reads.
 enum Made {
-    /// Requantized int8 sums.
+    /// Requantizes to int8. `outside` is the padding value of the input.
     Codes { columns: Columns, outside: i8, reads: Vec<View> },
-    /// Floats. The buffers hold the images' quantization parameters, the scales and an optional
-    /// bias.
+    /// Dequantizes to floats. `reads` are the images' quantization parameters, the weight scales
+    /// and an optional bias.
     Numbers { reads: Vec<View> },
 }
 
@@ -334,7 +336,8 @@ impl Made {
     }
 }
 
-/// The requantized result of a call `x, scale, zero, weights, sums, scales, scale, zero, bias, …`.
+/// Returns the requantizing epilogue of a call
+/// `x, scale, zero, weights, sums, scales, scale, zero, bias, …`.
 fn requantized(
     builder: &mut Builder<'_, '_>,
     call: &QuantizedConvolution,
@@ -345,19 +348,20 @@ fn requantized(
     Ok(Made::Codes { columns, outside, reads })
 }
 
-/// Matrix multiplications over windows, for adjacent blocks of output channels.
+/// A GEMM step: im2col windows times adjacent blocks of output channels.
 struct Piece<'p> {
     batch: usize,
     windows: Windows,
-    /// Shape of a block, and number of blocks.
+    /// Shape `[k, n]` of a block, and number of blocks.
     shape: [usize; 2],
     blocks: usize,
     /// Weights of all blocks.
     packed: Constant<'p>,
 }
 
-/// Lowers a convolution to matrix multiplications: one for each phase of the outputs, which have
-/// this total size, and for as many groups as fill a panel.
+/// Lowers a convolution to one GEMM for each pair of phases (height and width). `size` is the total
+/// output height and width. Each GEMM covers all groups; as many of them as fill a panel are merged
+/// into a block.
 fn in_parts(
     builder: &mut Builder<'_, '_>,
     (result, input): (ValueId, &View),
@@ -378,7 +382,8 @@ fn in_parts(
     if taps.and_then(|taps| taps.checked_mul(own[0])) != Some(row) {
         return Err("the weights do not match the number of channels".to_owned());
     }
-    // Groups that are too narrow for a panel share one; each has zeros for the others' channels.
+    // Groups narrower than a panel are merged into a block, with zero weights for the channels of
+    // other groups.
     let fill = (1..=LANES / own[1].min(LANES)).rev().find(|count| groups.is_multiple_of(*count));
     let merged = fill.unwrap_or(1);
     let blocks = groups / merged;
@@ -428,7 +433,7 @@ fn in_parts(
     builder.define(result, out)
 }
 
-/// Weights of a part, packed for matrix multiplication.
+/// Packs the weights of a part for matrix multiplication.
 fn part_weights<'p>(
     builder: &mut Builder<'_, 'p>,
     id: ValueId,
@@ -444,7 +449,7 @@ fn part_weights<'p>(
     })
 }
 
-/// Depthwise convolution.
+/// Lowers a depthwise convolution.
 fn single_channels(
     builder: &mut Builder<'_, '_>,
     call: &QuantizedConvolution,
@@ -472,7 +477,7 @@ fn single_channels(
     builder.define(call.out, out)
 }
 
-/// Weights `[height, width, channels]`, packed for depthwise convolution.
+/// Packs weights `[height, width, channels]` for depthwise convolution.
 fn depthwise_weights<'p>(
     builder: &mut Builder<'_, 'p>,
     id: ValueId,
@@ -489,11 +494,11 @@ fn depthwise_weights<'p>(
     })
 }
 
-/// A depthwise convolution.
+/// Step of a depthwise convolution.
 struct Depthwise<'p> {
     batch: usize,
     windows: Windows,
-    /// Offset of the input.
+    /// Offset of the input in its buffer.
     at: usize,
     outside: i8,
     packed: Constant<'p>,
@@ -529,16 +534,16 @@ impl Step for Depthwise<'_> {
     }
 }
 
-/// Bytes of the scale and zero point of an image.
+/// Bytes of the scale and zero point of an image, which precede its values.
 const HEAD: usize = 8;
 
-/// Dynamically quantizes images, each with its own scale and zero point, which precede the values
-/// of all images.
+/// Step that dynamically quantizes a batch of images, each with its own scale and zero point. The
+/// scales and zero points of all images precede the values.
 struct Quantize {
     batch: usize,
-    /// Values per image.
+    /// Number of values per image.
     picture: usize,
-    /// Offset of the input.
+    /// Offset of the input in its buffer.
     at: usize,
 }
 
@@ -562,20 +567,20 @@ impl Step for Quantize {
     }
 }
 
-/// Matrix multiplications over windows of dynamically quantized images, for adjacent blocks of
-/// output channels.
+/// Step of a dynamically quantized convolution: GEMMs over windows of quantized images, for
+/// adjacent blocks of output channels.
 struct Dynamic<'p> {
     batch: usize,
     windows: Windows,
-    /// Offset of the input, and stride between images.
+    /// Offset of the input in its buffer, and stride between images.
     at: usize,
     stride: usize,
-    /// Shape of a block, and number of blocks.
+    /// Shape `[k, n]` of a block, and number of blocks.
     shape: [usize; 2],
     blocks: usize,
     /// Weights of all blocks.
     packed: Constant<'p>,
-    /// Offset of the scales, the third buffer, and of the optional bias, the fourth.
+    /// Offset of the scales in the third input buffer, and of the optional bias in the fourth.
     scales: usize,
     bias: Option<usize>,
 }

@@ -28,7 +28,7 @@ use torchlet_graph::operators::{
     QuantizePerTensorArgs, QuantizedConvolution,
 };
 
-/// Supported zero points, within which no loop overflows.
+/// Supported zero points. In this range, no kernel overflows.
 const ZEROS: core::ops::RangeInclusive<i64> = -1024..=1024;
 
 /// Decodes scale and zero point from the arguments.
@@ -42,12 +42,12 @@ fn scaled(builder: &Builder<'_, '_>, [scale, zero]: [ValueId; 2]) -> Result<Scal
     Ok(Scaled { scale, zero: i32::try_from(zero).unwrap_or(0) })
 }
 
-/// A zero point as int8, for padding.
+/// Converts a zero point to int8, for padding.
 fn code(zero: i32) -> Result<i8, Refusal> {
     i8::try_from(zero).map_err(|_| "the zero point does not fit in int8".to_owned())
 }
 
-/// The output range, limited by a fused activation.
+/// Returns the range of the output, limited by a fused activation.
 fn range(
     builder: &Builder<'_, '_>,
     zero: i32,
@@ -62,9 +62,9 @@ fn range(
     }
 }
 
-/// A bias in units of a column's accumulator, and the remainder. The remainder is zero if the
-/// quantizer chose the bias scale accordingly; then a result is rounded only once, as with an
-/// integer bias.
+/// Splits a bias into an integer multiple of the accumulator's unit (input scale times weight
+/// scale) and a float remainder. The remainder is zero if the quantizer chose the bias scale
+/// accordingly; then a result is rounded only once, as with an integer bias.
 fn in_units(bias: f32, unit: f32) -> (i32, f32) {
     /// Adding and subtracting this constant rounds values below half of it to integers.
     const MAGIC: f32 = 12_582_912.0;
@@ -80,13 +80,14 @@ struct Columns {
     from: Scaled,
     scale: f32,
     range: Range,
-    /// Offset of the scales, the second buffer, and of the optional bias, the third.
+    /// Offset of the scales in the second input buffer, and of the optional bias in the third.
     scales: usize,
     bias: Option<usize>,
 }
 
 impl Columns {
-    /// Those of a convolution, and the tensors that it reads beside the input.
+    /// Decodes the parameters of a convolution. Also returns the tensors that it reads besides the
+    /// input.
     fn of_convolution(
         builder: &mut Builder<'_, '_>,
         call: &QuantizedConvolution,
@@ -98,8 +99,8 @@ impl Columns {
         Self::of(builder, [from, to], call.weight_scales, [Some(call.bias), call.activation], count)
     }
 
-    /// Those of a call with these scales and zero points of input and output, scales of weights,
-    /// bias and activation, and the tensors that it reads beside the input.
+    /// Decodes the parameters of a call: `[scale, zero point]` of input and output, weight scales,
+    /// bias and activation. Also returns the tensors that it reads besides the input.
     fn of(
         builder: &mut Builder<'_, '_>,
         [from, to]: [[ValueId; 2]; 2],
@@ -124,8 +125,9 @@ impl Columns {
         Ok((Columns { from, scale: to.scale, range, scales, bias }, reads))
     }
 
-    /// Computes the requantization of packed columns, in a workspace of three words per column.
-    /// `channel` maps a packed column to its output channel.
+    /// Computes the requantization parameters of packed columns, in a workspace of three words per
+    /// column. `channel` maps a packed column to its output channel. Also returns the rest of the
+    /// workspace.
     fn fill<'w>(
         &self,
         inputs: &[&[f32]],
@@ -160,7 +162,7 @@ impl Columns {
     }
 }
 
-/// `q8ta_linear(x, scale, zero, weights, sums, scales, scale, zero, bias, activation)`
+/// Lowers `q8ta_linear(x, scale, zero, weights, sums, scales, scale, zero, bias, activation)`.
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = Q8taLinearArgs::of(args)?;
     let input = builder.codes(call.input)?;
@@ -198,7 +200,7 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     builder.define(call.out, out)
 }
 
-/// Weights `[n, k]`, packed for matrix multiplication.
+/// Packs weights `[n, k]` for matrix multiplication.
 pub(super) fn product_weights<'p>(
     builder: &mut Builder<'_, 'p>,
     id: ValueId,
@@ -211,20 +213,20 @@ pub(super) fn product_weights<'p>(
     })
 }
 
-/// Left operand of a matrix multiplication.
+/// Layout of the left operand of a GEMM.
 enum Source {
     Rows,
-    /// Windows of an image, and the padding value.
+    /// im2col windows of images, and the padding value.
     Windows(Windows, i8),
 }
 
-/// An int8 matrix multiplication, or several for adjacent blocks of input and output channels.
+/// Step of an int8 GEMM, or of several for adjacent blocks of input and output channels.
 struct Product<'p> {
     rows: usize,
     source: Source,
-    /// Offset of the input.
+    /// Offset of the input in its buffer.
     at: usize,
-    /// Shape of a block, and number of blocks.
+    /// Shape `[k, n]` of a block, and number of blocks.
     shape: [usize; 2],
     blocks: usize,
     /// Weights of all blocks.
@@ -257,7 +259,7 @@ impl Step for Product<'_> {
         let packed = pack::Packed::of_blocks(self.shape, self.blocks, self.packed.as_slice());
         let packed = packed.ok_or(ShapeMismatch)?;
         let codes = codes.get(self.at..).ok_or(ShapeMismatch)?;
-        // The columns of each block start at a panel.
+        // In packed columns, each block starts a panel.
         let channel = |place: usize| place / pack::padded(n) * n + place % pack::padded(n);
         let (columns, rest) =
             self.columns.fill(&inputs, packed.sums, offset, channel, workspace)?;
@@ -265,12 +267,12 @@ impl Step for Product<'_> {
     }
 }
 
-/// The view itself if it is dense, else a contiguous copy.
+/// Returns the view itself if it is dense, else a contiguous copy.
 fn dense(builder: &mut Builder<'_, '_>, view: &View) -> Result<View, Refusal> {
     if view.is_dense() { Ok(view.clone()) } else { builder.contiguous(view) }
 }
 
-/// `quantize_per_tensor(input, scale, zero, low, high, type)`
+/// Lowers `quantize_per_tensor(input, scale, zero, low, high, type)`.
 pub(super) fn quantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = QuantizePerTensorArgs::of(args)?;
     let input = as_stored(builder, call.input)?;
@@ -290,7 +292,7 @@ pub(super) fn quantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     builder.define(call.out, out)
 }
 
-/// `dequantize_per_tensor(input, scale, zero, low, high, type, output type)`
+/// Lowers `dequantize_per_tensor(input, scale, zero, low, high, type, output type)`.
 pub(super) fn dequantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = DequantizePerTensorArgs::of(args)?;
     let input = builder.codes(call.input)?;
@@ -301,13 +303,13 @@ pub(super) fn dequantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     builder.define(call.out, out)
 }
 
-/// Dequantization.
+/// Step that dequantizes int8 values.
 struct Dequantize {
-    /// Offset of the quantized values.
+    /// Offset of the int8 values in their buffer.
     at: usize,
     from: Scaled,
-    /// A copy to the output's memory order, applied before dequantization because bytes are cheaper
-    /// to move, and its number of elements.
+    /// Copy to the memory order of the output, and its number of elements. It precedes
+    /// dequantization, because bytes are cheaper to move than floats.
     moved: Option<(Copy, usize)>,
 }
 
@@ -334,7 +336,7 @@ impl Step for Dequantize {
     }
 }
 
-/// `q8ta_lookup(codes, table)`
+/// Lowers `q8ta_lookup(input, table)`.
 pub(super) fn lookup(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = LookupArgs::of(args)?;
     let (input, table) = (builder.codes(call.input)?, builder.codes(call.lut)?);
@@ -349,14 +351,14 @@ pub(super) fn lookup(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     builder.define(call.out, out)
 }
 
-/// `q8ta_add(a, b, scale, zero, scale, zero, scale, zero, alpha)`
+/// Lowers `q8ta_add(a, b, scale, zero, scale, zero, scale, zero, alpha)`.
 pub(super) fn add(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let alpha = builder.number(Q8taAddArgs::of(args)?.alpha)? as f32;
     let of_two = |at, from, scale, range| Elementwise::Add { at, from, alpha, scale, range };
     binary(builder, args, of_two)
 }
 
-/// `q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)`
+/// Lowers `q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)`.
 pub(super) fn mul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     binary(builder, args, |at, from, scale, range| Elementwise::Mul { at, from, scale, range })
 }
@@ -389,7 +391,7 @@ fn binary(
     builder.define(out, result)
 }
 
-/// `q8ta_relu(input, scale, zero, scale, zero)`
+/// Lowers `q8ta_relu(input, scale, zero, scale, zero)`.
 pub(super) fn relu(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = Q8taReluArgs::of(args)?;
     let input = builder.codes(call.input)?;
@@ -403,7 +405,7 @@ pub(super) fn relu(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     builder.define(call.out, out)
 }
 
-/// Element-wise int8 operators, with offsets of the operands.
+/// Steps of element-wise int8 operators, with the offsets of the operands in their buffers.
 enum Elementwise {
     Quantize { at: usize, scale: f32, range: Range },
     Lookup { at: [usize; 2] },
@@ -448,12 +450,12 @@ impl Step for Elementwise {
     }
 }
 
-/// The int8 values of a buffer from an offset on.
+/// Returns the int8 values of a buffer from an offset on.
 fn codes_from(words: &[f32], at: usize) -> Result<&[i8], ShapeMismatch> {
     bytemuck::cast_slice(words).get(at..).ok_or(ShapeMismatch)
 }
 
-/// int8 max pooling: `max_pool2d_with_indices(self, kernel_size, stride, padding,
+/// Lowers int8 max pooling: `max_pool2d_with_indices(self, kernel_size, stride, padding,
 /// dilation, ceil_mode)`.
 pub(super) fn largest(
     builder: &mut Builder<'_, '_>,
@@ -486,10 +488,10 @@ pub(super) fn largest(
 }
 
 struct Largest {
-    /// Offset of the input.
+    /// Offset of the input in its buffer.
     at: usize,
     windows: Windows,
-    /// Number of outputs.
+    /// Number of output values.
     len: usize,
 }
 

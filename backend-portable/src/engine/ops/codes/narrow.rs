@@ -14,8 +14,8 @@ use std::borrow::ToOwned;
 use std::vec::Vec;
 use torchlet_graph::operators::QuantizedConvolution;
 
-/// A convolution of images `[batch, channels, height, width]` in groups of `group` channels, with
-/// the arguments of other convolutions.
+/// Lowers a convolution of images `[batch, channels, height, width]` in groups of `group` channels.
+/// The call has the arguments of `q8ta_conv2d`.
 pub(super) fn convolution(
     builder: &mut Builder<'_, '_>,
     call: &QuantizedConvolution,
@@ -37,7 +37,7 @@ pub(super) fn convolution(
         let len = narrow::packed_len(taps, channels, group).ok_or("the weights are too large")?;
         let form = Form::Narrow { taps, channels, group };
         let packed = builder.packed_bytes(call.weights, form, len, |_, data, packed| {
-            // A row holds all taps of all channels of a group.
+            // A row of the weights holds all taps of all channels of a group.
             let code = |tap: usize, input: usize, output: usize| {
                 let code = data.get((output * taps + tap) * group + input);
                 code.map(|code| code.cast_signed())
@@ -56,14 +56,14 @@ pub(super) fn convolution(
 
 struct Narrow<'p> {
     windows: Windows,
-    /// Offset of the input.
+    /// Offset of the input in its buffer.
     at: usize,
     outside: i8,
     packed: Constant<'p>,
     taps: usize,
     group: usize,
     columns: Columns,
-    /// Number of outputs.
+    /// Number of output values.
     len: usize,
 }
 

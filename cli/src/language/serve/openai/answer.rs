@@ -23,7 +23,10 @@ pub(in super::super) struct Answer<'a> {
 
 impl Answer<'_> {
     fn object(&self, kind: &str, choices: Value) -> Value {
-        json!({"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices})
+        json!({
+            "id": self.id, "object": kind, "created": self.created, "model": self.model,
+            "choices": choices
+        })
     }
 
     /// A stream event with a choice.
@@ -216,7 +219,9 @@ impl Choice<'_> {
         });
         let (index, reason) = (self.index, reason(generation, called.len()));
         if !self.answer.is_chat {
-            return json!({"index": index, "text": text, "logprobs": likelihoods, "finish_reason": reason});
+            return json!({
+                "index": index, "text": text, "logprobs": likelihoods, "finish_reason": reason
+            });
         }
         let mut message = json!({"role": "assistant", "content": text, "refusal": null});
         if !called.is_empty() {
@@ -225,7 +230,9 @@ impl Choice<'_> {
             }
             message["tool_calls"] = called.into();
         }
-        json!({"index": index, "message": message, "logprobs": likelihoods, "finish_reason": reason})
+        json!({
+            "index": index, "message": message, "logprobs": likelihoods, "finish_reason": reason
+        })
     }
 }
 
@@ -248,7 +255,9 @@ fn reason(generation: &Generation, calls: usize) -> &'static str {
 }
 
 fn usage(prompt: usize, generated: usize) -> Value {
-    json!({"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated})
+    json!({
+        "prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated
+    })
 }
 
 /// Formats an error.

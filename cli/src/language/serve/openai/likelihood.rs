@@ -69,7 +69,9 @@ impl<'a> Likelihoods<'a> {
             top.push(all);
             offsets.push(self.characters(chosen.offset));
         }
-        json!({"tokens": names, "token_logprobs": logprobs, "top_logprobs": top, "text_offset": offsets})
+        json!({
+            "tokens": names, "token_logprobs": logprobs, "top_logprobs": top, "text_offset": offsets
+        })
     }
 
     /// The bytes of a token at an offset; `None` for tokens without text.

@@ -124,7 +124,11 @@ fn logprobs_and_choices_are_read() {
 #[test]
 fn images_become_placeholders_in_messages() {
     let image = |text: &str, url: &str| {
-        let parts = json!([{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url, "detail": "low"}}, {"type": "text", "text": "?"}]);
+        let parts = json!([
+            {"type": "text", "text": text},
+            {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+            {"type": "text", "text": "?"}
+        ]);
         let messages =
             json!([{"role": "system", "content": "s"}, {"role": "user", "content": parts}]);
         Completion::read(json!({"messages": messages}).to_string().as_bytes(), true)
@@ -319,9 +323,10 @@ fn tool_calls_are_streamed_in_parts() {
     let call = |part: Value| json!({"tool_calls": [part]});
     let begun = |index: usize, name: &str, arguments: &str| {
         let function = json!({"name": name, "arguments": arguments});
-        call(
-            json!({"id": format!("call_a_{index}"), "type": "function", "function": function, "index": index}),
-        )
+        call(json!({
+            "id": format!("call_a_{index}"), "type": "function", "function": function,
+            "index": index
+        }))
     };
     let expected = [
         json!({"content": "So:"}),

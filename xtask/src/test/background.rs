@@ -1,4 +1,4 @@
-//! Steps that run in a process of their own, beside the others.
+//! Runs slow steps in a separate process, concurrently with the others.
 
 use super::Summary;
 use super::steps::Step;
@@ -8,21 +8,21 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
-pub(super) struct Beside {
+pub(super) struct Background {
     names: Vec<&'static str>,
     child: Child,
-    /// What the steps print.
+    /// Output of the steps.
     log: PathBuf,
-    /// The lines of their summary.
+    /// Summary lines of the steps.
     summary: PathBuf,
 }
 
-impl Beside {
-    /// Starts this program again for the steps, which run one after the other.
+impl Background {
+    /// Starts this program again to run the steps one after the other.
     pub(super) fn start(steps: &[&'static Step], allow_missing: bool) -> Result<Self> {
         let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
-        let log = target_dir().join("xtask-beside.log");
-        let summary = target_dir().join("xtask-beside.summary");
+        let log = target_dir().join("xtask-background.log");
+        let summary = target_dir().join("xtask-background.summary");
         let file = File::create(&log).with_context(|| log.display().to_string())?;
         std::fs::write(&summary, "")?;
         let program = std::env::current_exe()?;
@@ -32,18 +32,18 @@ impl Beside {
             test.arg("--allow-missing");
         }
         test.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        println!("== beside the other steps: {}", names.join(", "));
-        Ok(Beside { names, child: test.spawn()?, log, summary })
+        println!("== in the background: {}", names.join(", "));
+        Ok(Background { names, child: test.spawn()?, log, summary })
     }
 
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for the end, shows what the steps printed and adds how they ended.
+    /// Waits for the process, prints its output and adds its results to the summary.
     pub(super) fn finish(mut self, summary: &mut Summary) -> Result<()> {
         let status = self.child.wait()?;
-        // What programs print need not be text.
+        // The output may not be UTF-8.
         println!("{}", String::from_utf8_lossy(&std::fs::read(&self.log)?));
         let lines = std::fs::read_to_string(&self.summary)?;
         summary.lines.extend(lines.lines().map(str::to_owned));
@@ -54,10 +54,9 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for Background {
     fn drop(&mut self) {
-        // Only a run that ended early leaves steps running; an error would mean that they have
-        // ended.
+        // The process still runs if this one failed; an error means that it has ended.
         let _ = self.child.kill();
     }
 }

@@ -1,0 +1,145 @@
+//! Device APIs, as the crate of each describes it.
+//!
+//! A crate for a GPU API has one static [`DeviceApi`], and torchlet's list of devices
+//! (`src/devices.rs`) names it. Compiling, loading, `--backend`, the Python package and the C
+//! interface iterate over that list, so nothing else names a device.
+
+use crate::Target;
+use crate::graph::Graph;
+use crate::operators::Operator;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+use std::path::PathBuf;
+use torchlet_core::{Backend, DelegateError, Rates};
+
+/// An API for devices with memory of their own, which programs are compiled for.
+pub trait DeviceApi: Sync {
+    /// Name for users, in lower case. Also the cargo feature that compiles it in.
+    fn name(&self) -> &'static str;
+
+    /// Noun phrase for help texts, such as "a GPU through Vulkan".
+    fn description(&self) -> &'static str;
+
+    /// Name of the backend that runs the compiled delegates.
+    fn backend_name(&self) -> &'static str;
+
+    /// Creates the backend. It opens its device on first use.
+    fn backend(&self, options: &DeviceOptions) -> Arc<dyn Backend + Send + Sync>;
+
+    /// Target of the compiler for any device of this API, with these performance estimates.
+    fn target(&self, rates: Option<Rates>) -> Box<dyn Target>;
+
+    /// Whether the backend supports calls of an operator.
+    fn supports(&self, operator: Operator) -> bool;
+
+    /// Applies the backend's load-time rewrites to the graph of a delegate.
+    fn rewrite(&self, graph: &mut Graph<'_>);
+
+    /// Lists the devices of this machine, without opening any.
+    ///
+    /// # Errors
+    /// A driver is missing, or an environment variable is invalid.
+    fn devices(&self, options: &DeviceOptions) -> Result<Vec<DeviceListing>, DelegateError>;
+
+    /// Environment variable with the folder of compiled kernels, if they can be cached.
+    fn cache_variable(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// Options of a device that hosts offer to their users.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceOptions {
+    /// Index of the device, or part of its name; by default, the most capable one.
+    pub device: Option<String>,
+    /// Folder that compiled kernels are cached in. Without it, the environment variable decides.
+    pub cache: Option<PathBuf>,
+    /// Time for autotuning when a program is first loaded.
+    pub tune: Option<Duration>,
+}
+
+/// Description of a device.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DeviceListing {
+    /// Lines of text: name, kind and memory first, then details.
+    pub lines: Vec<String>,
+    /// All properties by name.
+    pub properties: Vec<(&'static str, Property)>,
+}
+
+/// Property of a device.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Property {
+    /// Unknown.
+    None,
+    /// Yes or no.
+    Bool(bool),
+    /// A count or a size.
+    Number(u64),
+    /// Text.
+    Text(String),
+    /// A list.
+    List(Vec<Property>),
+    /// Named properties.
+    Object(Vec<(&'static str, Property)>),
+}
+
+/// Formats a number of bytes with a binary unit.
+pub fn format_bytes(count: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let (mut value, mut units) = (count as f64 / 1024.0, UNITS.iter());
+    let mut unit = units.next().unwrap_or(&"");
+    while let Some(larger) = units.next().filter(|_| value >= 1024.0) {
+        (value, unit) = (value / 1024.0, larger);
+    }
+    format!("{value:.1} {unit}")
+}
+
+impl From<bool> for Property {
+    fn from(value: bool) -> Self {
+        Property::Bool(value)
+    }
+}
+
+impl From<u64> for Property {
+    fn from(value: u64) -> Self {
+        Property::Number(value)
+    }
+}
+
+impl From<u32> for Property {
+    fn from(value: u32) -> Self {
+        Property::Number(value.into())
+    }
+}
+
+impl From<&str> for Property {
+    fn from(value: &str) -> Self {
+        Property::Text(value.into())
+    }
+}
+
+impl From<String> for Property {
+    fn from(value: String) -> Self {
+        Property::Text(value)
+    }
+}
+
+impl<T: Into<Property>> From<Option<T>> for Property {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Property::None, Into::into)
+    }
+}
+
+impl<T: Into<Property>> FromIterator<T> for Property {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        Property::List(items.into_iter().map(Into::into).collect())
+    }
+}
