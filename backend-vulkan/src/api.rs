@@ -6,7 +6,6 @@ use std::sync::Arc;
 use torchlet_core::{Backend, DelegateError, Rates};
 use torchlet_graph::Target;
 use torchlet_graph::device::{DeviceApi, DeviceListing, DeviceOptions, Property, format_bytes};
-use torchlet_graph::graph::Graph;
 use torchlet_graph::operators::Operator;
 
 /// Vulkan as a device API, for torchlet's list of devices.
@@ -37,10 +36,6 @@ impl DeviceApi for Vulkan {
 
     fn supports(&self, operator: Operator) -> bool {
         torchlet_gpu::supports(operator)
-    }
-
-    fn rewrite(&self, graph: &mut Graph<'_>) {
-        torchlet_gpu::fuse(graph);
     }
 
     fn devices(&self, options: &DeviceOptions) -> Result<Vec<DeviceListing>, DelegateError> {

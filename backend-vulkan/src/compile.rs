@@ -7,9 +7,8 @@ use crate::session::Session;
 use crate::stopwatch::Stopwatch;
 use crate::tuning::{choices, tune};
 use std::collections::HashSet;
-use torchlet_gpu::StateTensor;
 use torchlet_gpu::matrix_units::Benchmark;
-use torchlet_gpu::rewrite;
+use torchlet_gpu::{StateTensor, rewrite};
 use torchlet_graph::graph::Graph;
 
 /// Compiles a graph for a device.

@@ -60,9 +60,8 @@ use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
     DeviceMemory, InitContext, OptionValue, Processed, Rates, delegate_size,
 };
-use torchlet_gpu::SearchRequest;
-use torchlet_gpu::StateTensor;
 use torchlet_gpu::device::Profile;
+use torchlet_gpu::{SearchRequest, StateTensor};
 use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
 

@@ -11,13 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use torchlet_core::Parallel;
-use torchlet_gpu::Choices;
-use torchlet_gpu::StateTensor;
-use torchlet_gpu::Step;
-use torchlet_gpu::TensorId;
 use torchlet_gpu::device::{DeviceFeature, PipelineKey};
-use torchlet_gpu::memory_plan;
-use torchlet_gpu::{Encoded, Options, Plan};
+use torchlet_gpu::{Choices, Encoded, Plan, PlanOptions, StateTensor, Step, TensorId, memory_plan};
 use torchlet_graph::graph::Graph;
 
 /// Parameters of a load.
@@ -62,7 +57,7 @@ impl<'g> Planned<'g> {
         let mut device = context.planned();
         device.features = device.features.without(without);
         let (prefetch, shares_weights) = (context.prefetch, lasts);
-        let options = Options { device: &device, choices, prefetch, shares_weights };
+        let options = PlanOptions { device: &device, choices, prefetch, shares_weights };
         let mut found = HashMap::new();
         let (plan, encoded) = Plan::new(graph, state_tensors, options, |weights| {
             found = context.weights.find(weights);
@@ -94,7 +89,7 @@ impl<'g> Planned<'g> {
         let needed = plan.pipelines(state, &encoded.steps)?;
         let most = if trial { 0 } else { 4 * needed.len() + 64 };
         let warm = plan.other_pipelines(state, most);
-        watch.lap("rehearse");
+        watch.lap("warm up pipelines");
         let mut keys: Vec<&PipelineKey> = needed.iter().collect();
         keys.extend(warm.iter().filter(|key| !needed.contains(key)));
         keys.extend(others.iter().filter(|key| !needed.contains(key) && !warm.contains(key)));

@@ -6,11 +6,8 @@ use crate::weights::Holder;
 use ash::vk;
 use std::sync::Arc;
 use torchlet_core::Serial;
-use torchlet_gpu::PREFETCH_OUTPUT_BYTES;
-use torchlet_gpu::Plan;
-use torchlet_gpu::StateTensor;
 use torchlet_gpu::transfer::{from_staging, to_staging};
-use torchlet_gpu::{Binding as PlannedBinding, BufferId};
+use torchlet_gpu::{Binding as PlannedBinding, BufferId, PREFETCH_OUTPUT_BYTES, Plan, StateTensor};
 
 /// The buffers of a compiled graph, except those of its recordings.
 pub(crate) struct Memory {

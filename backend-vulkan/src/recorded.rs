@@ -6,12 +6,7 @@ use crate::error::Error;
 use crate::memory::Memory;
 use ash::vk;
 use std::sync::Arc;
-use torchlet_gpu::BufferId;
-use torchlet_gpu::Label;
-use torchlet_gpu::Replay;
-use torchlet_gpu::Schedule;
-use torchlet_gpu::Search;
-use torchlet_gpu::Step;
+use torchlet_gpu::{BufferId, Label, Replay, Schedule, Search, Step};
 
 /// A recorded schedule.
 pub(crate) struct Recorded {

@@ -3,8 +3,7 @@
 
 use crate::error::Error;
 use crate::recorded::Recorded;
-use torchlet_gpu::Shapes;
-use torchlet_gpu::State;
+use torchlet_gpu::{Shapes, State};
 
 /// The maximum number of cached recordings beside the current one.
 const MAX_CACHED: usize = 3;

@@ -11,18 +11,12 @@ use crate::upload::upload;
 use std::collections::HashMap;
 use std::sync::Arc;
 use torchlet_core::{DelegateCall, Scalar, ScalarType, Serial};
-use torchlet_gpu::Builder;
-use torchlet_gpu::Replay;
-use torchlet_gpu::SearchRequest;
-use torchlet_gpu::Shapes;
-use torchlet_gpu::State;
-use torchlet_gpu::StateTensor;
-use torchlet_gpu::Step;
 use torchlet_gpu::device::Question;
-use torchlet_gpu::element_of;
-use torchlet_gpu::encode;
 use torchlet_gpu::transfer::{from_staging, to_staging};
-use torchlet_gpu::{Encoded, Plan, Updates};
+use torchlet_gpu::{
+    Encoded, Plan, Replay, Scheduler, SearchRequest, Shapes, State, StateTensor, Step, Updates,
+    element_of, encode,
+};
 use torchlet_graph::front::vulkan::{Argument, CallLayout};
 
 /// A graph that is ready to run.
@@ -34,7 +28,6 @@ pub(crate) struct Session {
     /// The positions of inputs and outputs among the arguments of a call, cached with the argument
     /// count after the first call.
     layout: Option<(usize, CallLayout)>,
-    memory: Memory,
     current: Recorded,
     /// Whether the current recording matches the current shapes.
     recorded: bool,
@@ -42,6 +35,8 @@ pub(crate) struct Session {
     wanted: Option<usize>,
     /// Recordings for other shapes.
     cache: RecordingCache,
+    // Dropped behind the recordings, which wait for their submissions.
+    memory: Memory,
     context: Arc<Context>,
 }
 
@@ -300,8 +295,8 @@ impl Session {
     fn record(&mut self, steps: &[Step], watch: &mut Stopwatch) -> Result<(), Error> {
         let Session { plan, state, updates, memory, current, cache, context, .. } = self;
         let on_device = memory.staging_on_device();
-        let builder = Builder { plan, state, updates, steps, on_device };
-        let mut schedule = builder.build(&mut current.replay, self.wanted)?;
+        let scheduler = Scheduler { plan, state, updates, steps, on_device };
+        let mut schedule = scheduler.schedule(&mut current.replay, self.wanted)?;
         let bytes = schedule.search.map_or(0, |search| search.scratch_bytes());
         if !memory.has_search(bytes) {
             // Drops everything that uses the old memory.
@@ -312,7 +307,7 @@ impl Session {
         current.record(&mut schedule, steps, memory, context)?;
         watch.lap("record");
         if current.labels.is_some() {
-            current.labels = Some(builder.labels(&schedule));
+            current.labels = Some(scheduler.labels(&schedule));
             watch.lap("name commands");
         }
         self.recorded = true;

@@ -5,9 +5,8 @@ use crate::load::{Build, Planned};
 use crate::session::Session;
 use crate::stopwatch::Stopwatch;
 use std::collections::{HashMap, HashSet};
-use torchlet_gpu::Choices;
 use torchlet_gpu::device::Question;
-use torchlet_gpu::tuning;
+use torchlet_gpu::{Choices, tuning};
 use torchlet_graph::graph::Graph;
 
 /// The compiled graph with one variant index.

@@ -6,9 +6,8 @@ use crate::load::Build;
 use crate::matrix_benchmark;
 use crate::trial::Trial;
 use std::time::Instant;
-use torchlet_gpu::Choices;
-use torchlet_gpu::matrix_units;
 use torchlet_gpu::tuning::{open_questions, search};
+use torchlet_gpu::{Choices, matrix_units};
 use torchlet_graph::graph::Graph;
 
 /// Returns the kernel variants to use on a device.

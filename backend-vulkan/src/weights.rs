@@ -7,9 +7,8 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use torchlet_gpu::TensorId;
-use torchlet_gpu::Weight;
 use torchlet_gpu::memory_plan::{Locations, Memory};
+use torchlet_gpu::{TensorId, Weight};
 
 /// The location of a weight.
 #[derive(Debug, Clone)]

@@ -119,14 +119,13 @@ pub(crate) fn open_device(options: &ModelOptions) -> Result<(), Failure> {
     }
 }
 
-/// Applies the load-time rewrites of a delegate's backend to its graph.
+/// Applies the fusions of a delegate's backend to its graph.
 pub(crate) fn prepare(backend: &str, graph: &mut Graph<'_>) {
     let engine = CpuTarget::new();
     if engine.backend() == backend {
         engine.fuse(graph);
-    }
-    if let Some(api) = DEVICE_APIS.iter().find(|api| api.backend_name() == backend) {
-        api.rewrite(graph);
+    } else if let Some(api) = DEVICE_APIS.iter().find(|api| api.backend_name() == backend) {
+        api.target(None).fuse(graph);
     }
 }
 

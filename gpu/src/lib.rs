@@ -1,10 +1,16 @@
-//! GPU plans: compiles a graph into dispatches over typed buffers.
+//! GPU plans: compiles a graph into dispatches over named buffers, for any GPU API.
 //!
-//! Operators (`ops`) encode a graph into steps, which are dispatches over tensors
-//! ([`encode`](mod@encode)). Tensors are placed in memory by their lifetimes ([`memory_plan`]), and
-//! constants are derived in the layouts that shaders read ([`constants`]). What a plan depends on of
-//! a device is plain data ([`device`]). No GPU API is used: a backend allocates the buffers, creates
-//! the pipelines and records the dispatches.
+//! [`rewrite`] fuses the calls of a graph for a [device](device::Device). [`Plan::new`] encodes it:
+//! each operator emits steps, which are dispatches over tensors ([`encode`](fn@encode)), and tensors
+//! are placed in memory by their lifetimes ([`memory_plan`]). A backend allocates the buffers of the
+//! [`Plan`], uploads its [constants], creates its pipelines, and records the commands that a
+//! [`Scheduler`] makes of the steps.
+//!
+//! What does not change from run to run is in the plan; shapes and integers are in [`State`]. For
+//! other integers, [`Replay`] encodes the affected calls again and returns their new parameters; for
+//! other shapes, the graph is encoded and scheduled again. What a plan depends on of a device is
+//! plain data ([`device`]), and what has to be measured is a question that a backend answers
+//! ([`tuning`]). No GPU API is used here.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -54,11 +60,11 @@ pub use encode::encode;
 pub use error::Error;
 pub use labels::Label;
 pub use passes::run as fuse;
-pub use plan::{Encoded, Options, Plan, Updates, rewrite};
+pub use plan::{Encoded, Plan, PlanOptions, Updates, rewrite};
 pub use prefetch::OUTPUT_BYTES as PREFETCH_OUTPUT_BYTES;
 pub use reads::Reads;
 pub use replay::Replay;
-pub use schedule::{Builder, Schedule};
+pub use schedule::{Schedule, Scheduler};
 pub use search::{Search, SearchRequest};
 pub use shapes::Shapes;
 pub use staging::Staging;

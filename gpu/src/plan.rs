@@ -31,7 +31,7 @@ use torchlet_graph::graph::{Graph, ValueId};
 
 /// Settings of a plan.
 #[derive(Debug, Clone)]
-pub struct Options<'d> {
+pub struct PlanOptions<'d> {
     /// The device.
     pub device: &'d Device,
     /// The kernel variants to use.
@@ -111,10 +111,10 @@ impl<'g> Plan<'g> {
     pub fn new(
         graph: Graph<'g>,
         state_tensors: Vec<StateTensor>,
-        options: Options<'_>,
+        options: PlanOptions<'_>,
         find: impl FnOnce(&HashMap<TensorId, Weight>) -> HashMap<TensorId, u64>,
     ) -> Result<(Self, Encoded), Error> {
-        let Options { device, choices, prefetch, shares_weights } = options;
+        let PlanOptions { device, choices, prefetch, shares_weights } = options;
         let buffers = Buffers::of(&graph)?;
         let mut state = State::on(device, &graph, buffers.changing().into_iter().collect())?;
         state.choices = choices;

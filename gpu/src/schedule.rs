@@ -65,7 +65,7 @@ pub struct Schedule<'s> {
 }
 
 /// What commands are scheduled for.
-pub struct Builder<'s> {
+pub struct Scheduler<'s> {
     /// The plan.
     pub plan: &'s Plan<'s>,
     /// The current shapes.
@@ -78,14 +78,18 @@ pub struct Builder<'s> {
     pub on_device: [bool; 2],
 }
 
-impl<'s> Builder<'s> {
+impl<'s> Scheduler<'s> {
     /// Returns the input transfers, the steps and the output transfers. `wanted` is the
     /// output to search instead of returning it.
     ///
     /// # Errors
     /// A tensor exceeds its memory.
-    pub fn build(&self, replay: &mut Replay, wanted: Option<usize>) -> Result<Schedule<'s>, Error> {
-        let Builder { plan, state, updates, steps, .. } = *self;
+    pub fn schedule(
+        &self,
+        replay: &mut Replay,
+        wanted: Option<usize>,
+    ) -> Result<Schedule<'s>, Error> {
+        let Scheduler { plan, state, updates, steps, .. } = *self;
         let graph = &plan.graph;
         let limits = &state.limits;
         // Few commands are added to the steps.
@@ -193,7 +197,7 @@ impl<'s> Builder<'s> {
     /// step changes, and outputs that exactly one step writes. Otherwise: inputs and outputs that
     /// exactly one step uses, if they are so small that direct access is faster than a copy.
     fn at_host(&self) -> AtHost {
-        let Builder { plan, state, updates, steps, on_device: [inputs, outputs] } = *self;
+        let Scheduler { plan, state, updates, steps, on_device: [inputs, outputs] } = *self;
         let graph = &plan.graph;
         let ends = graph.inputs.iter().chain(&graph.outputs);
         let mut uses: IdMap<TensorId, Uses<'_>> =
@@ -273,7 +277,7 @@ impl<'s> Builder<'s> {
 
     /// Returns the label of a command in traces.
     fn label(&self, purpose: &Purpose<'_>) -> Label {
-        let Builder { plan, state, updates, .. } = *self;
+        let Scheduler { plan, state, updates, .. } = *self;
         let graph = &plan.graph;
         let of_tensor = |name: &str, position: usize, id: Option<&TensorId>| {
             let tensor = id.and_then(|id| state.tensor(*id).ok());

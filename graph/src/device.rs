@@ -5,7 +5,6 @@
 //! interface iterate over that list, so nothing else names a device.
 
 use crate::Target;
-use crate::graph::Graph;
 use crate::operators::Operator;
 use alloc::boxed::Box;
 use alloc::format;
@@ -35,9 +34,6 @@ pub trait DeviceApi: Sync {
 
     /// Whether the backend supports calls of an operator.
     fn supports(&self, operator: Operator) -> bool;
-
-    /// Applies the backend's load-time rewrites to the graph of a delegate.
-    fn rewrite(&self, graph: &mut Graph<'_>);
 
     /// Lists the devices of this machine, without opening any.
     ///

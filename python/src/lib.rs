@@ -27,7 +27,10 @@ fn operator_names() -> Vec<&'static str> {
 #[pyfunction]
 fn backend_names() -> Vec<&'static str> {
     let devices = DEVICE_APIS.iter().map(|api| api.backend_name());
-    ["XnnpackBackend", torchlet::portable::engine::BACKEND_NAME].into_iter().chain(devices).collect()
+    ["XnnpackBackend", torchlet::portable::engine::BACKEND_NAME]
+        .into_iter()
+        .chain(devices)
+        .collect()
 }
 
 /// Whether a backend is supported, and for that of a device, whether one is available, including

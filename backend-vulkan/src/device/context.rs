@@ -23,9 +23,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
-use torchlet_gpu::device::DeviceKind;
-use torchlet_gpu::device::{Device, Limits};
-use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
+use torchlet_gpu::device::{Device, DeviceFeature, DeviceFeatures, DeviceKind, Limits};
 use torchlet_gpu::matrix_units;
 
 /// An open device.

@@ -6,8 +6,7 @@ use ash::{ext, vk};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use torchlet_gpu::device::PipelineKey;
-use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
+use torchlet_gpu::device::{DeviceFeature, DeviceFeatures, PipelineKey};
 use torchlet_shaders::{Feature, Module};
 
 /// Objects shared by the pipelines of one shader.

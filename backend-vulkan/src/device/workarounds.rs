@@ -8,8 +8,7 @@
 //! - No polling on software devices and on battery power (`completion.rs`, `power.rs`).
 
 use ash::vk;
-use torchlet_gpu::device::DeviceFeature;
-use torchlet_gpu::device::DeviceKind;
+use torchlet_gpu::device::{DeviceFeature, DeviceKind};
 
 /// Properties of a device that are known before its features are queried.
 #[derive(Debug, Clone, Copy)]

@@ -54,8 +54,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Limits that every accepted device supports: Vulkan 1.1, table "Required Limits", and
-    /// [`lacking`].
+    /// Limits that every accepted device supports: those that Vulkan 1.1 requires, and
+    /// [`NEEDED_BUFFERS`].
     pub const LEAST: Self = Limits {
         workgroups: [MOST_GROUPS as u32; 3],
         fold_at: [MOST_GROUPS as u32; 3],
