@@ -1,5 +1,5 @@
-//! A recorded schedule: the command buffer, the parameters that its shaders read from memory, and the
-//! data for replaying it with other integers.
+//! A recorded schedule: the command buffer, the parameters that its shaders read from memory, and
+//! the data for replaying it with other integers.
 
 use crate::device::{Buffer, Command, Context, MemoryKind, Recording};
 use crate::error::Error;

@@ -314,8 +314,8 @@ impl Session {
         Ok(())
     }
 
-    /// Runs once with zeros as inputs, and returns the time of each command, in ticks, with the call
-    /// that it belongs to.
+    /// Runs once with zeros as inputs, and returns the time of each command, in ticks, with the
+    /// call that it belongs to.
     pub(crate) fn measure(&mut self) -> Result<Vec<(usize, u64)>, Error> {
         self.memory.inputs.mapped().fill(0);
         self.current.recording.run()?;

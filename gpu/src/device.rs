@@ -1,5 +1,5 @@
-//! What a plan depends on of a device, as plain data: its kind, cores, limits and optional features,
-//! and the measured answers to tuning questions.
+//! What a plan depends on of a device, as plain data: its kind, cores, limits and optional
+//! features, and the measured answers to tuning questions.
 
 mod cores;
 mod features;

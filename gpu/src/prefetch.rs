@@ -1,8 +1,9 @@
 //! Prefetches weights into the device's cache before the GEMM that reads them.
 //!
 //! GEMMs on matrix units are so fast that they wait for weights from memory: in ViT-B/16, whose
-//! weights exceed the cache, this was a fifth of their time. Norms and attention read little and leave memory bandwidth unused. A prefetch dispatch beside each of them reads the
-//! weights of the following GEMMs. It has no other effect, and no dispatch depends on it.
+//! weights exceed the cache, this was a fifth of their time. Norms and attention read little and
+//! leave memory bandwidth unused. A prefetch dispatch beside each of them reads the weights of the
+//! following GEMMs. It has no other effect, and no dispatch depends on it.
 
 use crate::commands::{Binding, BufferId, Command};
 use crate::device::PipelineKey;

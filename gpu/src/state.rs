@@ -81,8 +81,8 @@ impl DeviceTensor {
 }
 
 /// The fusions that are decided when a call is encoded, because a graph does not determine them;
-/// all others are graph passes ([`crate::passes`]). A call is fused into its readers: these read its
-/// inputs and compute it.
+/// all others are graph passes ([`crate::passes`]). A call is fused into its readers: these read
+/// its inputs and compute it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LateFusion {
     /// A layer norm into the GEMMs that read it. They must be tiled, and tilings depend on the
@@ -91,9 +91,9 @@ pub(crate) enum LateFusion {
     /// A GEMV into the rotation or cache write of its rows. It depends on the device's shaders, and
     /// on the memory layout of the weights, which follows from the aliases of encoded tensors.
     Gemv,
-    /// A rotation into the write to a KV cache. The write also computes the GEMV that was fused into
-    /// the rotation. Calls that read integers which change from run to run are not fused; those
-    /// integers are known once memory is planned.
+    /// A rotation into the write to a KV cache. The write also computes the GEMV that was fused
+    /// into the rotation. Calls that read integers which change from run to run are not fused;
+    /// those integers are known once memory is planned.
     Rotation,
 }
 

@@ -303,7 +303,8 @@ fn delegate(meta: &MethodMeta<'_>, index: usize, calls: usize) -> Result<Delegat
     })
 }
 
-/// Summarizes a delegate's graph; `None` if it is for no backend of this build, or cannot be parsed.
+/// Summarizes a delegate's graph; `None` if it is for no backend of this build, or cannot be
+/// parsed.
 fn graph(backend: &str, processed: &Blob<'_>) -> Option<Graph> {
     let api = DEVICE_APIS.iter().find(|api| api.backend_name() == backend);
     if backend != xnnpack::BACKEND && api.is_none() {

@@ -448,8 +448,8 @@ fn slice_into(
     pick(e, input, &out, &sizes, &strides, base)
 }
 
-/// Returns the tensor to write to for an output that starts with the contents of `old`: `old` itself
-/// if nothing reads it any more, else a copy. `written` is the data to be written there.
+/// Returns the tensor to write to for an output that starts with the contents of `old`: `old`
+/// itself if nothing reads it any more, else a copy. `written` is the data to be written there.
 pub(super) fn successor(
     e: &mut Encoder<'_, '_>,
     old: &Operand,

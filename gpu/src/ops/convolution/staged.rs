@@ -130,8 +130,9 @@ impl Layer {
     /// processors.
     ///
     /// A workgroup with twice the output channels does not last twice as long. The number of
-    /// workgroups should therefore be close to the number of processors: at least three quarters for
-    /// small tiles, and a bit less than half for large ones, whose sums two workgroups can share.
+    /// workgroups should therefore be close to the number of processors: at least three quarters
+    /// for small tiles, and a bit less than half for large ones, whose sums two workgroups can
+    /// share.
     fn blocks(&self, processors: usize, shared: usize) -> Option<Blocks> {
         let [inputs, outputs] = self.channels;
         if inputs < CHANNELS || outputs <= 16 {

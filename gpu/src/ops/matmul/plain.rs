@@ -56,8 +56,8 @@ impl Plain {
     fn workgroup(&self, columns: usize, tiles: usize, second: Element) -> [u32; 3] {
         let sums = self.rows * self.quads;
         match second {
-            // A memory transaction has 32 bytes: four neighbours of four fp16 values, which are also
-            // faster than two with eight values each.
+            // A memory transaction has 32 bytes: four neighbours of four fp16 values, which are
+            // also faster than two with eight values each.
             Element::F16 if self.shares == 64 && tiles == 1 && columns >= 4 && sums <= 4 => {
                 [4, 1, 64]
             }
