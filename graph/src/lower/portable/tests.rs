@@ -74,12 +74,12 @@ fn every_operator_has_a_form() {
             "torchlet.linear_int8",
             "torchlet.normed_sum",
             "torchlet.packed",
-            "torchlet.to_channels_last",
-            "torchlet.to_channels_first",
             "torchlet.recurrent",
             "torchlet.rotary",
             "torchlet.rounded_rows",
             "torchlet.separable",
+            "torchlet.to_channels_first",
+            "torchlet.to_channels_last",
         ]
     );
     let mut seen = Vec::new();
