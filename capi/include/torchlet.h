@@ -419,7 +419,9 @@ typedef struct torchlet_delegate_state {
     struct torchlet_tensor_info info;
 } torchlet_delegate_state;
 
-// The processor that a program runs on.
+// The processor that a program runs on: one of the constants `TORCHLET_RUN_ON_...`. Devices are
+// numbered from 3, in the order in which torchlet lists them; the library needs the feature with
+// the name of the device.
 typedef uint32_t torchlet_run_on;
 
 // How files are loaded into memory. Mapped files must not be written or truncated while they are
@@ -663,7 +665,7 @@ typedef struct torchlet_backend {
 // The CPU.
 #define TORCHLET_RUN_ON_CPU 2
 
-// A GPU through Vulkan, if the library was built with the feature `vulkan`.
+// A GPU through Vulkan.
 #define TORCHLET_RUN_ON_VULKAN 3
 
 // Read into memory.
@@ -1566,8 +1568,10 @@ torchlet_status torchlet_registry_add_backend(struct torchlet_registry *registry
 torchlet_status torchlet_registry_add_cpu_engine(struct torchlet_registry *registry,
                                                  const struct torchlet_error_message *error);
 
-// Adds the Vulkan backend, which executes delegates on a GPU. Requires the feature `vulkan`.
-torchlet_status torchlet_registry_add_vulkan(struct torchlet_registry *registry,
+// Adds the backend of a device, such as `TORCHLET_RUN_ON_VULKAN`, which executes delegates on it.
+// Requires the feature `std`, and the feature with the name of the device.
+torchlet_status torchlet_registry_add_device(struct torchlet_registry *registry,
+                                             torchlet_run_on device,
                                              const struct torchlet_error_message *error);
 
 // The name of a status without its prefix; never null.
