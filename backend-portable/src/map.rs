@@ -248,8 +248,8 @@ impl<C: Compute, const N: usize> Work<'_, '_, C, N> {
                     }
                     None => &blocks[i][..count],
                 });
-                let place = start - from + done;
-                let target = bytes.get_mut(place * size..(place + count) * size);
+                let offset = start - from + done;
+                let target = bytes.get_mut(offset * size..(offset + count) * size);
                 let target = target.unwrap_or_default();
                 let apply = |results: &mut [C]| {
                     self.function.apply(values, results);

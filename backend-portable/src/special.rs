@@ -251,7 +251,7 @@ fn bessel_k_by_integral(nu: f64, x: f64) -> f64 {
     let step = (0.5 / libm::sqrt(x)).min(0.125);
     let (mut sum, mut t) = (0.5, step);
     for _ in 0..256 {
-        // 1 - cosh t without cancellation.
+        // 1 - cosh t, computed without cancellation.
         let half = libm::sinh(t / 2.0);
         let term = libm::exp(-2.0 * x * half * half) * libm::cosh(nu * t);
         sum += term;
@@ -274,7 +274,7 @@ pub(crate) fn airy(x: f64) -> f64 {
     if !x.is_finite() {
         return f64::NAN;
     }
-    // Underflows.
+    // The result underflows to zero.
     if x > 110.0 {
         return 0.0;
     }
@@ -351,7 +351,7 @@ pub(crate) fn incomplete_gamma(a: f64, x: f64) -> [f64; 2] {
     }
     let front = gamma_front(a, x);
     if x < a + 1.0 {
-        // 8.7.1, by the ratios of its terms.
+        // Series 8.7.1, with each term computed from the previous one.
         let (mut term, mut sum) = (1.0, 1.0);
         for n in 1..MAX_TERMS {
             term *= x / (a + f64::from(n));

@@ -128,17 +128,17 @@ const fn merged<const N: usize>(table: &[Kernel; N], run: usize) -> [Kernel; N] 
     while first < N {
         let middle = if N - first < run { N } else { first + run };
         let end = if N - middle < run { N } else { middle + run };
-        let (mut left, mut right, mut place) = (first, middle, first);
-        while place < end {
+        let (mut left, mut right, mut slot) = (first, middle, first);
+        while slot < end {
             let takes_right =
                 right < end && (left == middle || is_less(table[right].name, table[left].name));
-            out[place] = if takes_right { table[right] } else { table[left] };
+            out[slot] = if takes_right { table[right] } else { table[left] };
             if takes_right {
                 right += 1;
             } else {
                 left += 1;
             }
-            place += 1;
+            slot += 1;
         }
         first = end;
     }

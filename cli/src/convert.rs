@@ -2,22 +2,17 @@
 
 use crate::arguments::ConvertArguments;
 use crate::failure::Failure;
-use crate::lower::write;
-use crate::terminal::{FAINT, WARN, bytes, count, paint};
+use crate::lower::{note_external, write, write_package};
+use crate::model;
+use crate::terminal::{FAINT, bytes, paint};
 use std::io::Write;
 use std::path::Path;
 use torchlet::core::DataLoader;
 use torchlet::graph::{self, method::Program};
-use torchlet::{FileAccess, Module, RunOn};
 
 /// Rewrites a program. Debug information is not read and is thereby stripped.
 pub(crate) fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
-    // Files may be mapped: the help requires that they do not change while the command runs.
-    let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);
-    for path in &arguments.data {
-        builder = builder.data(path);
-    }
-    let source = builder.load(&arguments.model)?;
+    let source = model::as_exported(&arguments.model, &arguments.data)?;
     let program = source.program();
     let mut read = Program::read(&program).map_err(fail)?;
     let outside = read.embed(source.data()).map_err(fail)?;
@@ -25,24 +20,11 @@ pub(crate) fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
         split(&mut read, path)?;
     }
     let package = read.write().map_err(fail)?;
-    let written = match source.bundled().filter(|_| !arguments.strip) {
-        Some(cases) => {
-            let bundle = graph::bundle(&cases, &package.to_bytes()).map_err(fail)?;
-            write(&arguments.out, |file| file.write_all(&bundle))?;
-            bundle.len() as u64
-        }
-        None => {
-            write(&arguments.out, |file| package.write_to(|bytes| file.write_all(bytes)))?;
-            package.size()
-        }
-    };
+    let cases = source.bundled().filter(|_| !arguments.strip);
+    let written = write_package(&arguments.out, &package, cases.as_ref())?;
     let sizes = format!("{} -> {}", bytes(source.file_size()), bytes(written));
     anstream::println!("{}  {}", arguments.out.display(), paint(FAINT, sizes));
-    if let Some(name) = outside.first() {
-        let tensors = count(outside.len(), "tensor");
-        let note = format!("the data of {tensors} (such as '{name}') remains in external files");
-        anstream::println!("{}", paint(WARN, note));
-    }
+    note_external(&outside);
     Ok(())
 }
 

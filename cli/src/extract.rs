@@ -1,12 +1,12 @@
 //! `torchlet extract`.
 
 use crate::arguments::ExtractArguments;
-use crate::containers;
 use crate::failure::Failure;
 use crate::terminal::{FAINT, NAME, bytes, paint};
+use crate::{containers, model};
 use std::path::{Component, Path, PathBuf};
+use torchlet::Module;
 use torchlet::core::ProgramError;
-use torchlet::{FileAccess, Module, RunOn};
 
 /// Maximum total size of the written files, as a multiple of the program's size. Parts may overlap
 /// and methods may share delegates; a crafted file could refer to the same bytes without limit.
@@ -17,12 +17,7 @@ struct Room(u64);
 
 /// Writes the payloads of all delegates, split into their parts, and the named data.
 pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
-    // Files may be mapped: the help requires that they do not change while the command runs.
-    let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);
-    for path in &arguments.data {
-        builder = builder.data(path);
-    }
-    let module = builder.load(&arguments.model)?;
+    let module = model::as_exported(&arguments.model, &arguments.data)?;
     let mut room = Room(module.file_size().saturating_mul(MAX_GROWTH));
     let mut count = 0;
     containers::each(&module, |method, delegate, backend, data| {
@@ -136,7 +131,7 @@ mod tests {
         vgf.extend(table);
         let fixture = "/../tests/fixtures/formats/delegate_segment.pte";
         let fixture = format!("{}{fixture}", env!("CARGO_MANIFEST_DIR"));
-        let source = Module::builder().run_on(RunOn::AsExported).load(fixture).unwrap();
+        let source = Module::builder().run_on(torchlet::RunOn::AsExported).load(fixture).unwrap();
         let program = source.program();
         let mut program = Program::read(&program).unwrap();
         program.methods[0].delegates[0].processed = vgf.into();

@@ -2,6 +2,7 @@
 
 use crate::arguments::{LowerArguments, LowerFor};
 use crate::failure::Failure;
+use crate::model;
 use crate::terminal::{FAINT, NAME, WARN, count, paint};
 use anstream::println;
 use serde_json::json;
@@ -9,10 +10,10 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use torchlet::core::{DataLoader, DataMap, Program, Registry};
+use torchlet::DEVICE_APIS;
+use torchlet::core::{BundledProgram, DataLoader, DataMap, Program, Registry};
 use torchlet::graph::method::{self, Instruction};
-use torchlet::graph::{self, Compiled, Processors};
-use torchlet::{DEVICE_APIS, FileAccess, Module, RunOn};
+use torchlet::graph::{self, Compiled, Package, Processors};
 
 /// Effect of lowering on a method.
 struct Change {
@@ -26,12 +27,7 @@ struct Change {
 
 /// Lowers a program and writes it.
 pub(crate) fn lower(arguments: &LowerArguments) -> Result<(), Failure> {
-    // Files may be mapped: the help requires that they do not change while the command runs.
-    let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);
-    for path in &arguments.data {
-        builder = builder.data(path);
-    }
-    let source = builder.load(&arguments.model)?;
+    let source = model::as_exported(&arguments.model, &arguments.data)?;
     let registry = Registry::new().with_kernels(&torchlet::portable::KERNELS);
     let registry = registry.map_err(|error| Failure::new(error.to_string()))?;
     let program = source.program();
@@ -44,17 +40,7 @@ pub(crate) fn lower(arguments: &LowerArguments) -> Result<(), Failure> {
     }
     let changes = changes(&before, &after, &report);
     let package = after.write().map_err(failure)?;
-    let written = match source.bundled() {
-        Some(cases) => {
-            let bundle = graph::bundle(&cases, &package.to_bytes()).map_err(failure)?;
-            write(&arguments.out, |file| file.write_all(&bundle))?;
-            bundle.len() as u64
-        }
-        None => {
-            write(&arguments.out, |file| package.write_to(|bytes| file.write_all(bytes)))?;
-            package.size()
-        }
-    };
+    let written = write_package(&arguments.out, &package, source.bundled().as_ref())?;
     show(arguments, &changes, &outside, [source.file_size(), written]);
     Ok(())
 }
@@ -134,6 +120,32 @@ fn changes(
     methods.map(change).collect()
 }
 
+/// Writes a program, within a bundle if it has test cases. Returns the size of the file.
+pub(crate) fn write_package(
+    path: &Path,
+    package: &Package<'_>,
+    cases: Option<&BundledProgram<'_>>,
+) -> Result<u64, Failure> {
+    if let Some(cases) = cases {
+        let bundle = graph::bundle(cases, &package.to_bytes());
+        let bundle =
+            bundle.map_err(|error| Failure::new(format!("cannot write a bundle: {error}")))?;
+        write(path, |file| file.write_all(&bundle))?;
+        return Ok(bundle.len() as u64);
+    }
+    write(path, |file| package.write_to(|bytes| file.write_all(bytes)))?;
+    Ok(package.size())
+}
+
+/// Says that the data of tensors is still outside a written program.
+pub(crate) fn note_external(tensors: &BTreeSet<String>) {
+    if let Some(name) = tensors.first() {
+        let count = count(tensors.len(), "tensor");
+        let note = format!("the data of {count} (such as '{name}') remains in external files");
+        println!("{}", paint(WARN, note));
+    }
+}
+
 /// Replaces a file atomically: the old file may be the input that is being read.
 pub(crate) fn write(
     path: &Path,
@@ -193,9 +205,5 @@ fn show(
     let sizes =
         format!("{} -> {}", count(bytes[0] as usize, "byte"), count(bytes[1] as usize, "byte"));
     println!("{}  {}", arguments.out.display(), paint(FAINT, sizes));
-    if let Some(name) = outside.first() {
-        let tensors = count(outside.len(), "tensor");
-        let note = format!("the data of {tensors} (such as '{name}') remains in external files");
-        println!("{}", paint(WARN, note));
-    }
+    note_external(outside);
 }

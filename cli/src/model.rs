@@ -18,14 +18,7 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
     if let Some(tier) = options.tier {
         tier.choose().map_err(|used| Failure::new(format!("{} is already in use", used.name())))?;
     }
-    let mut limits = Limits::HOST;
-    limits.backward_jumps = options.jump_limit;
-    // Files may be mapped: the help requires that they do not change while the command runs.
-    let mut builder = Module::builder()
-        .file_access(FileAccess::Map)
-        .memory_limit(options.memory_limit.saturating_mul(1 << 20))
-        .limits(limits)
-        .run_on(options.backend);
+    let mut builder = without_devices(options).run_on(options.backend);
     if options.backend == RunOn::Cpu {
         if let Some(device) = &options.device {
             return Err(Failure::new(format!(
@@ -40,13 +33,30 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
     if let Some(folder) = compile_cache(options) {
         builder = builder.compile_cache(folder);
     }
-    for path in &options.data {
-        builder = builder.data(path);
-    }
     if let Some(threads) = options.threads {
         builder = builder.threads(threads.into());
     }
     Ok(builder)
+}
+
+/// Creates a builder with the files and the limits of the options.
+pub(crate) fn without_devices(options: &ModelOptions) -> ModuleBuilder {
+    let mut limits = Limits::HOST;
+    limits.backward_jumps = options.jump_limit;
+    let limit = options.memory_limit.saturating_mul(1 << 20);
+    with_files(&options.data).memory_limit(limit).limits(limits)
+}
+
+/// Creates a builder with these external weights. Files may be mapped: the help requires that they
+/// do not change while the command runs.
+fn with_files(data: &[PathBuf]) -> ModuleBuilder {
+    let builder = Module::builder().file_access(FileAccess::Map);
+    data.iter().fold(builder, |builder, path| builder.data(path))
+}
+
+/// Opens a program as exported, to read it.
+pub(crate) fn as_exported(path: &Path, data: &[PathBuf]) -> Result<Module, Failure> {
+    Ok(with_files(data).run_on(RunOn::AsExported).load(path)?)
 }
 
 /// Environment variable with the folder of the compiled-program cache, or `off`.

@@ -3,8 +3,8 @@
 use crate::bounded::Bounded;
 use crate::dtype::ScalarType;
 use crate::error::KernelError;
-use crate::kernel::Param;
 use crate::layout::TensorInfo;
+use crate::param::Param;
 use crate::runtime_features::{RuntimeFeatures, has};
 use crate::value::{Scalar, Value, list_index};
 use crate::values::{Tensor, Values};

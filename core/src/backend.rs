@@ -256,13 +256,13 @@ pub struct InitContext<'c, 'm> {
 pub enum Processed<'c, 'm> {
     /// Valid for the lifetime of the method: borrowed from the program's storage.
     Lent(&'m [u8]),
-    /// Valid until `init` returns: read into scratch memory. A delegate must copy what it keeps.
+    /// Valid until `init` returns: read into scratch memory. A delegate must copy the bytes that it
+    /// needs later.
     Temporary(&'c [u8]),
 }
 
 impl<'c, 'm: 'c> Processed<'c, 'm> {
-    /// Valid until `init` returns: read into scratch memory. A delegate must copy the bytes that it
-    /// needs later.
+    /// Returns the bytes of either variant.
     pub fn bytes(self) -> &'c [u8] {
         match self {
             Processed::Lent(bytes) => bytes,

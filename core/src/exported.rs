@@ -4,13 +4,12 @@
 
 use crate::data_map::Blob;
 use crate::error::ProgramError;
+use crate::file_tensor::{planned_offset, tensor_info, tensor_name};
 use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::{EValue, InstructionArgs, ListKind, TensorTable};
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, TensorInfo};
-use crate::location::planned_offset;
-use crate::meta::{MethodMeta, tensor_name};
-use crate::method::tables::tensor_info;
+use crate::meta::MethodMeta;
 use crate::value::Scalar;
 
 /// A value of a method.

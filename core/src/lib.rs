@@ -41,6 +41,7 @@ mod data_map;
 mod dtype;
 pub mod error;
 mod exported;
+mod file_tensor;
 pub mod format;
 mod kernel;
 pub mod layout;
@@ -54,6 +55,7 @@ mod meta;
 mod method;
 mod overlap;
 mod parallel;
+mod param;
 mod program;
 mod recorder;
 mod registry;
@@ -79,7 +81,7 @@ pub use error::{
     ProgramError, ReadError,
 };
 pub use exported::{ExportedData, ExportedInstruction, ExportedTensor, ExportedValue};
-pub use kernel::{Elements, InvokeFn, Kernel, KernelKey, PackFn, Param, Plan, PrepareFn, is_less};
+pub use kernel::{Elements, InvokeFn, Kernel, KernelKey, PackFn, Plan, PrepareFn, is_less};
 pub use layout::{ShapeDynamism, Sizes, TensorInfo};
 pub use limits::{Limit, Limits};
 pub use loader::DataLoader;
@@ -93,6 +95,7 @@ pub use method::{
     Prepared, Progress, SharedMethod, StateInfo, TableUse,
 };
 pub use parallel::{Parallel, Serial, Uncancelled};
+pub use param::Param;
 pub use program::Program;
 pub use recorder::{Clock, Record, RecordSlot, Recorder};
 pub use registry::{MAX_BACKENDS, MAX_TABLES, Missing, OperatorName, Registry, RegistryError};

@@ -3,11 +3,12 @@
 use crate::arguments::elements;
 use crate::data_map::{Blob, DataMap};
 use crate::error::{InitError, Message};
+use crate::file_tensor::{planned_offset, tensor_name};
 use crate::format::flat_tensor_schema::TensorLayoutTable;
 use crate::format::program_schema::{AllocationDetails, TensorTable};
 use crate::format::{Malformed, Part};
 use crate::layout::{is_permutation, same_layout};
-use crate::meta::{MethodMeta, TensorValue, tensor_name};
+use crate::meta::{MethodMeta, TensorValue};
 use crate::program::Program;
 use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has};
 use crate::values::Tensor;
@@ -121,17 +122,6 @@ fn planned(
         Some(_) => Err("planned offset misaligned"),
         None => Err("planned offset out of range"),
     })
-}
-
-/// Planned buffer and byte offset of a tensor; `None` if out of range.
-pub(crate) fn planned_offset(
-    allocation: &AllocationDetails<'_>,
-) -> Result<Option<(usize, usize)>, Malformed> {
-    // Buffer 0 of the file is reserved: file buffer n + 1 is the caller's buffer n.
-    let buffer = usize::try_from(allocation.memory_id()?).ok().and_then(|id| id.checked_sub(1));
-    let offset = u64::from(allocation.memory_offset_low()?)
-        | u64::from(allocation.memory_offset_high()?) << 32;
-    Ok(buffer.zip(usize::try_from(offset).ok()))
 }
 
 fn find_external<'p>(

@@ -4,6 +4,7 @@
 use crate::backend::DelegateInfo;
 use crate::data_map::{Blob, DataMap};
 use crate::error::ProgramError;
+use crate::file_tensor::{is_constant, planned_offset, tensor_info, tensor_name};
 use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::{
     BackendDelegate, Chain, EValue, EValueTable, ExecutionPlan, InstructionArgs, InstructionTable,
@@ -11,8 +12,6 @@ use crate::format::program_schema::{
 };
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, Sizes, TensorInfo};
-use crate::location::planned_offset;
-use crate::method::tables::tensor_info;
 use crate::program::Program;
 use crate::registry::{Missing, OperatorName, Registry};
 use crate::value::Scalar;
@@ -60,6 +59,17 @@ pub enum ValueMeta<'p> {
 /// Converts the index of a value, operator or delegate in the file.
 pub(crate) fn to_index(index: i32, malformed: Malformed) -> Result<usize, Malformed> {
     usize::try_from(index).map_err(|_| malformed)
+}
+
+impl<'p> Program<'p> {
+    /// Describes a method: inputs, outputs and memory requirements.
+    ///
+    /// # Errors
+    /// The file is malformed, or has no such method.
+    pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'p>, ProgramError> {
+        let plan = self.plans()?.named(name)?.ok_or(ProgramError::NoSuchMethod)?;
+        MethodMeta::new(*self, plan)
+    }
 }
 
 impl<'p> MethodMeta<'p> {
@@ -422,23 +432,4 @@ pub enum InstructionName<'p> {
     JumpFalse,
     /// A release of a tensor's memory.
     Free,
-}
-
-pub(crate) fn tensor_name<'p>(tensor: &TensorTable<'p>) -> Result<Option<&'p str>, Malformed> {
-    match tensor.extra_tensor_info()? {
-        Some(extra) => extra.fully_qualified_name(),
-        None => Ok(None),
-    }
-}
-
-/// Whether a tensor is constant, with data in the program or in external data.
-pub(crate) fn is_constant(tensor: &TensorTable<'_>) -> bool {
-    let allocated = tensor.allocation_info().is_ok_and(|info| info.is_some());
-    let external = tensor
-        .extra_tensor_info()
-        .ok()
-        .flatten()
-        .is_some_and(|extra| extra.location().is_ok_and(|location| location == 1));
-    let stored = tensor.data_buffer_idx().is_ok_and(|index| index > 0);
-    !allocated && (stored || external)
 }

@@ -127,7 +127,7 @@ struct CallTensor {
 #[derive(Default)]
 struct Cursor {
     arg: usize,
-    /// Position in the argument's list, if it is one.
+    /// Index in the list, if the argument is a list.
     position: usize,
 }
 

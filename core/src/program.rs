@@ -1,7 +1,7 @@
 //! Programs: the immutable contents of `.pte` files.
 
 use crate::data_map::{Blob, read_or_lend};
-use crate::error::{InitError, ProgramError};
+use crate::error::ProgramError;
 use crate::format::flatbuffer::{Table, Vector};
 use crate::format::header::{HEAD_BYTES, ProgramHeader};
 use crate::format::program_schema::{
@@ -9,9 +9,6 @@ use crate::format::program_schema::{
 };
 use crate::format::{Malformed, Part};
 use crate::loader::{DataLoader, Source};
-use crate::meta::MethodMeta;
-use crate::method::{LoadOptions, Method, MethodMemory};
-use crate::registry::Registry;
 
 /// An opened program. It borrows the file's bytes, is immutable, and can be shared between threads.
 #[derive(Debug, Clone, Copy)]
@@ -217,7 +214,7 @@ impl<'p> Program<'p> {
         Ok(entries.iter().map(|entry| Ok(entry?.key()?.unwrap_or(""))))
     }
 
-    fn plans(&self) -> Result<Vector<'p, ExecutionPlan<'p>>, ProgramError> {
+    pub(crate) fn plans(&self) -> Result<Vector<'p, ExecutionPlan<'p>>, ProgramError> {
         Ok(self.root.execution_plan()?)
     }
 
@@ -229,29 +226,5 @@ impl<'p> Program<'p> {
         &self,
     ) -> Result<impl Iterator<Item = Result<&'p str, ProgramError>> + use<'p>, ProgramError> {
         Ok(self.plans()?.iter().map(|plan| Ok(plan?.name()?.unwrap_or(""))))
-    }
-
-    /// Describes a method: inputs, outputs and memory requirements.
-    ///
-    /// # Errors
-    /// The file is malformed, or has no such method.
-    pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'p>, ProgramError> {
-        let plan = self.plans()?.named(name)?.ok_or(ProgramError::NoSuchMethod)?;
-        MethodMeta::new(*self, plan)
-    }
-
-    /// Loads a method into the caller's memory: [prepares](MethodMeta::prepare) it at the start of
-    /// the arena, and [finishes](crate::Prepared::finish) it with the rest.
-    ///
-    /// # Errors
-    /// The problem with the method or the memory, and its location.
-    pub fn load_method(
-        &self,
-        name: &str,
-        registry: &Registry<'p>,
-        memory: MethodMemory<'p, '_>,
-        options: LoadOptions<'p>,
-    ) -> Result<Method<'p>, InitError> {
-        self.method_meta(name)?.load(registry, memory, options)
     }
 }

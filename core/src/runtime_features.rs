@@ -41,8 +41,8 @@ impl RuntimeFeatures {
     pub const PACKING: Self = RuntimeFeatures(1 << 9);
     /// Floating-point scalars.
     pub const FLOAT_SCALARS: Self = RuntimeFeatures(1 << 10);
-    /// Methods that share memory in turn ([`SharedMemory`](crate::SharedMemory)). Not derivable
-    /// from a file, since it involves several methods.
+    /// Methods that use the same memory alternately ([`SharedMemory`](crate::SharedMemory)). A
+    /// single file does not show whether this is needed.
     pub const SHARED_MEMORY: Self = RuntimeFeatures(1 << 11);
 
     /// Unplanned state: mutable tensors with initial data that are not memory-planned.

@@ -8,12 +8,12 @@ use crate::dtype::ScalarType;
 use crate::format::flatbuffer::{Vector, vector_bytes};
 use crate::format::program_schema::{EValue, EValueTable, List, ListKind, TensorTable};
 use crate::format::{Malformed, Part};
-use crate::kernel::Param;
 use crate::layout::{
     DimOrder, ShapeDynamism, Sizes, TensorInfo, checked_layout, checked_nbytes, same_layout,
 };
 use crate::memory::region::Region;
 use crate::memory::slot::{Data, ShapeLocation, TensorSlot};
+use crate::param::Param;
 use crate::runtime_features::{RuntimeFeatures, has};
 use crate::value::{Scalar, Value};
 use core::ops::Deref;

@@ -81,8 +81,9 @@ pub(super) fn first_position(
     start: i64,
     arg: usize,
 ) -> Result<usize, KernelError> {
-    let room = cache.size(1).checked_sub(value.size(1));
-    let start = usize::try_from(start).ok().filter(|start| room.is_some_and(|room| *start <= room));
+    let last_start = cache.size(1).checked_sub(value.size(1));
+    let start =
+        usize::try_from(start).ok().filter(|start| last_start.is_some_and(|last| *start <= last));
     start.ok_or(bad(arg, "the cache has too few positions from this one on"))
 }
 
@@ -94,7 +95,7 @@ pub(super) fn write(
     target: &mut [u8],
     target_position: &dyn Fn(usize, usize) -> usize,
 ) {
-    let (length, room) = (value.size(1), cache.size(1));
+    let (length, capacity) = (value.size(1), cache.size(1));
     let row = value.size(2).saturating_mul(value.size(3)).saturating_mul(value.scalar_type.size());
     if row == 0 {
         return;
@@ -103,9 +104,10 @@ pub(super) fn write(
         let (sample, position) = (number / length.max(1), number % length.max(1));
         let target_position = target_position(sample, position);
         // No overflow: both indices were checked against their tensors.
-        let at = sample.saturating_mul(room).saturating_add(target_position).saturating_mul(row);
+        let at =
+            sample.saturating_mul(capacity).saturating_add(target_position).saturating_mul(row);
         if let Some(target) = target.get_mut(at..at.saturating_add(row))
-            && target_position < room
+            && target_position < capacity
         {
             target.copy_from_slice(source);
         }

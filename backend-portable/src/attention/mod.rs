@@ -16,7 +16,7 @@ pub use operators::*;
 use crate::shape::contiguous;
 use torchlet_core::{Arguments, KernelError, TensorInfo};
 
-/// A contiguous argument of rank 4.
+/// Returns the shape of an argument, after checking that it is a contiguous tensor of rank 4.
 fn four(args: &Arguments, arg: usize) -> Result<TensorInfo, KernelError> {
     let info = args.info(arg)?;
     if info.rank() != 4 {

@@ -247,9 +247,9 @@ fn attend<'c>(
     let v_vectors = vectors(ctx, &v, heads_first, at(2))?;
     let mask = ctx.optional_tensor(args.mask())?;
     let (queries, all) = (q_vectors.order.positions, k_vectors.order.positions);
-    let room = all.checked_sub(queries);
+    let last_start = all.checked_sub(queries);
     let start = usize::try_from(ctx.int(args.start)?).ok();
-    let fits = |start: &usize| mask.is_some() || room.is_some_and(|room| *start <= room);
+    let fits = |start: &usize| mask.is_some() || last_start.is_some_and(|last| *start <= last);
     let start = start.filter(fits);
     let start = start.ok_or(bad(
         args.start,

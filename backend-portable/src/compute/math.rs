@@ -180,27 +180,27 @@ mod tests {
         for tier in Tier::available() {
             let mut got = vec![0.0; xs.len()];
             functions::map1(Context { tier, parallel: &Serial }, m, &xs, &mut got);
-            let mut most = (0.0, 0.0);
+            let mut max_error = (0.0, 0.0);
             for ((&x, &g), &w) in xs.iter().zip(&got).zip(&wanted) {
                 let u = ulps(g, w);
-                if u > most.0 {
-                    most = (u, x);
+                if u > max_error.0 {
+                    max_error = (u, x);
                 }
             }
             println!(
                 "{} {}: {:.3} ulp at {}",
                 std::any::type_name::<M>(),
                 tier.name(),
-                most.0,
-                most.1
+                max_error.0,
+                max_error.1
             );
             assert!(
-                most.0 <= limit,
+                max_error.0 <= limit,
                 "{} {}: {} ulp at {}",
                 std::any::type_name::<M>(),
                 tier.name(),
-                most.0,
-                most.1
+                max_error.0,
+                max_error.1
             );
         }
     }

@@ -124,7 +124,7 @@ mod tests {
         let mut noise = Noise::new(3);
         for tier in Tier::available() {
             for channels in (1..40).chain([64, 65, 130]) {
-                let sizes = [2, 3, 4].map(|most| noise.below(most + 1));
+                let sizes = [2, 3, 4].map(|max_size| noise.below(max_size + 1));
                 let steps = [noise.below(9), noise.below(9), noise.below(9)].map(|n| n * channels);
                 let at = noise.below(50);
                 let far: usize =

@@ -365,14 +365,14 @@ impl Outcome {
     }
 }
 
-/// Returns the number of tiles in each part that balances the load of the threads: at most `most`
-/// tiles, with at least two parts for each thread.
+/// Returns the number of tiles in each part that balances the load of the threads: at most
+/// `max_tiles` tiles, with at least two parts for each thread.
 #[cfg(feature = "engine")]
-pub(crate) fn balanced_part(threads: usize, tiles: usize, most: usize) -> usize {
+pub(crate) fn balanced_part(threads: usize, tiles: usize, max_tiles: usize) -> usize {
     if threads <= 1 {
-        return most.clamp(1, tiles.max(1));
+        return max_tiles.clamp(1, tiles.max(1));
     }
-    let fewest = tiles.div_ceil(most.max(1)).max(threads * 2).next_multiple_of(threads);
+    let fewest = tiles.div_ceil(max_tiles.max(1)).max(threads * 2).next_multiple_of(threads);
     // Tiles of the busiest thread.
     let load = |parts: &usize| tiles.div_ceil(*parts) * (parts / threads);
     let counts = (fewest..=fewest * 2).step_by(threads);
@@ -398,14 +398,14 @@ pub(crate) fn chunk_of_work(
     grain: usize,
 ) -> usize {
     let (threads, work) = (parallel.threads(), work.max(1));
-    let most = match cfg!(feature = "std") {
+    let max_len = match cfg!(feature = "std") {
         true => (grain.saturating_mul(MAX_GRAINS) / work).max(1),
         false => usize::MAX,
     };
     if threads <= 1 {
-        return len.min(most).max(1);
+        return len.min(max_len).max(1);
     }
-    len.div_ceil(threads.saturating_mul(4)).min(most).max(grain / work).max(1)
+    len.div_ceil(threads.saturating_mul(4)).min(max_len).max(grain / work).max(1)
 }
 
 #[cfg(test)]
@@ -415,14 +415,14 @@ mod tests {
     #[cfg(feature = "engine")]
     #[test]
     fn balanced_part_balances_tiles() {
-        for (threads, tiles, most) in
+        for (threads, tiles, max_tiles) in
             [(2, 66, 18), (2, 131, 9), (3, 100, 40), (2, 2, 10), (4, 3, 1)]
         {
-            let part = balanced_part(threads, tiles, most);
-            assert!((1..=most).contains(&part), "{threads} {tiles} {most}");
+            let part = balanced_part(threads, tiles, max_tiles);
+            assert!((1..=max_tiles).contains(&part), "{threads} {tiles} {max_tiles}");
             // Parts are distributed round-robin.
             let load = tiles.div_ceil(part).div_ceil(threads) * part;
-            assert!(load <= tiles.div_ceil(threads) + 1, "{threads} {tiles} {most}: {part}");
+            assert!(load <= tiles.div_ceil(threads) + 1, "{threads} {tiles} {max_tiles}: {part}");
         }
         assert_eq!(balanced_part(1, 66, 18), 18);
         assert_eq!(balanced_part(1, 5, 18), 5);

@@ -119,7 +119,8 @@ impl Vectorized for Scores<'_> {
     }
 }
 
-/// Adds the weighted sums of the values, for few queries.
+/// Last step of attention with few queries: adds `a * vectors` to `c`, where `a` has the attention
+/// weights and `vectors` are the value vectors.
 pub(crate) struct Mix<'a> {
     /// `[query, key]`
     pub(crate) a: &'a [f32],

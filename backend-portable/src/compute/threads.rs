@@ -40,7 +40,7 @@ struct Shared {
     next: AtomicUsize,
     quit: AtomicBool,
     busy: AtomicBool,
-    /// Number of threads that runs may use: the caller and the first workers.
+    /// Maximum number of threads of a parallel loop, including the calling thread.
     limit: AtomicUsize,
     job: UnsafeCell<Option<Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,

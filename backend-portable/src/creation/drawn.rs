@@ -99,17 +99,17 @@ fn fill(ctx: &mut Invoke, out: usize, draw: &dyn Fn(f64, u64) -> f64) -> Result<
     let (key, mut all) = (next_key(), true);
     walk.for_each_run(0, walk.numel(), &mut |start, [at], len| {
         for first in (0..len).step_by(BLOCK) {
-            let mut numbers = [0.0f64; BLOCK];
-            let numbers = &mut numbers[..BLOCK.min(len - first)];
+            let mut values = [0.0f64; BLOCK];
+            let values = &mut values[..BLOCK.min(len - first)];
             let from = at.wrapping_add(step.wrapping_mul(first as isize));
-            load(input.scalar_type, input.bytes(), from, step, numbers);
-            for (i, number) in numbers.iter_mut().enumerate() {
+            load(input.scalar_type, input.bytes(), from, step, values);
+            for (i, number) in values.iter_mut().enumerate() {
                 *number = draw(*number, key.wrapping_add((start + first + i) as u64));
                 all &= !number.is_nan();
             }
-            let place = (start + first) * size;
-            if let Some(bytes) = bytes.get_mut(place..place + numbers.len() * size) {
-                store(scalar_type, bytes, numbers);
+            let offset = (start + first) * size;
+            if let Some(bytes) = bytes.get_mut(offset..offset + values.len() * size) {
+                store(scalar_type, bytes, values);
             }
         }
     });

@@ -244,8 +244,8 @@ fn triangle(ctx: &mut Invoke, upper: bool) -> Result<(), KernelError> {
                 0..(row + diagonal + 1).min(columns)
             };
             for column in own {
-                for (place, index) in [(at, row), (at + coordinate, column)] {
-                    if let Some(element) = elements.get_mut(place) {
+                for (position, index) in [(at, row), (at + coordinate, column)] {
+                    if let Some(element) = elements.get_mut(position) {
                         *element = T::from_i64(index);
                     }
                 }

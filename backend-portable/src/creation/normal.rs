@@ -76,7 +76,7 @@ enum ParamSource {
     Tensor(usize),
 }
 
-/// Values per block.
+/// Number of values that are computed at a time, in buffers on the stack.
 const BLOCK: usize = 64;
 
 fn negative_deviation(arg: usize) -> KernelError {
@@ -132,8 +132,8 @@ fn draw(ctx: &mut Invoke, sources: [ParamSource; 2], out: usize) -> Result<(), K
                 is_negative |= *deviation < 0.0;
                 *made += number * deviation;
             }
-            let place = (start + first) * size;
-            if let Some(bytes) = bytes.get_mut(place..place + count * size) {
+            let offset = (start + first) * size;
+            if let Some(bytes) = bytes.get_mut(offset..offset + count * size) {
                 store(scalar_type, bytes, &made[..count]);
             }
         }

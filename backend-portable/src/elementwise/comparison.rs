@@ -77,7 +77,7 @@ kernels! {
     ALLCLOSE_TENSOR = renamed(ALLCLOSE_OUT, "allclose.Tensor");
 }
 
-/// Elements per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 32;
 
 fn all_close(ctx: &mut Invoke) -> Result<(), KernelError> {

@@ -66,7 +66,7 @@ kernels! {
 /// A complex value: real and imaginary part.
 pub(crate) type Complex<C> = [C; 2];
 
-/// Values per conversion block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 /// Minimum number of elements per thread.
 const GRAIN: usize = 8 * 1024;
@@ -195,8 +195,8 @@ pub(crate) fn map<C: Real, const N: usize>(
                     read(tensor, at, steps[i], &mut values[..count]);
                 }
                 let mut results = [[C::default(); 2]; BLOCK];
-                for (place, result) in results.iter_mut().take(count).enumerate() {
-                    *result = function(core::array::from_fn(|i| values[i][place]));
+                for (lane, result) in results.iter_mut().take(count).enumerate() {
+                    *result = function(core::array::from_fn(|i| values[i][lane]));
                 }
                 let target = (start - from + done) * size;
                 let target = bytes.get_mut(target..target + count * size).unwrap_or_default();

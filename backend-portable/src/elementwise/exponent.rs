@@ -34,7 +34,7 @@ kernels! {
     });
 }
 
-/// Elements per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 
 fn frexp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {

@@ -6,7 +6,7 @@ use torchlet_graph::graph::{Graph, Value};
 /// An input, as far as plans depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Given {
-    /// A tensor of this shape.
+    /// A tensor with these sizes.
     Sizes(Vec<usize>),
     /// An integer.
     Number(i64),

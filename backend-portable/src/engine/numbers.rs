@@ -49,11 +49,11 @@ impl Precision {
     }
 
     /// Rounds values to this precision.
-    pub(super) fn round(self, numbers: &mut [f32]) {
+    pub(super) fn round(self, values: &mut [f32]) {
         match self {
             Precision::Single => {}
-            Precision::Half => round(numbers, f16::ZERO),
-            Precision::BFloat => round(numbers, bf16::ZERO),
+            Precision::Half => round(values, f16::ZERO),
+            Precision::BFloat => round(values, bf16::ZERO),
         }
     }
 }
@@ -70,18 +70,18 @@ pub(super) fn typed<const N: usize, T: bytemuck::Pod>(
     }
 }
 
-fn round<T: Stored>(numbers: &mut [f32], zero: T) {
+fn round<T: Stored>(values: &mut [f32], zero: T) {
     let mut block = [zero; BLOCK];
-    for numbers in numbers.chunks_mut(BLOCK) {
-        T::narrow(numbers, &mut block);
-        T::widen(&block, numbers);
+    for values in values.chunks_mut(BLOCK) {
+        T::narrow(values, &mut block);
+        T::widen(&block, values);
     }
 }
 
 /// Converts values to `f32`.
-pub(super) fn widened<T: Stored>(numbers: &[T]) -> Vec<f32> {
-    let mut wide = std::vec![0.0; numbers.len()];
-    T::widen(numbers, &mut wide);
+pub(super) fn widened<T: Stored>(values: &[T]) -> Vec<f32> {
+    let mut wide = std::vec![0.0; values.len()];
+    T::widen(values, &mut wide);
     wide
 }
 
@@ -90,11 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_that_lies_anywhere_is_widened() {
-        let numbers = [1.5f32, -0.0, 65504.0, f32::INFINITY, 6e-8];
+    fn unaligned_data_is_widened() {
+        let values = [1.5f32, -0.0, 65504.0, f32::INFINITY, 6e-8];
         let halves: Vec<u8> =
-            numbers.iter().flat_map(|it| f16::from_f32(*it).to_le_bytes()).collect();
-        let exact = numbers.map(|it| f16::from_f32(it).to_f32());
+            values.iter().flat_map(|it| f16::from_f32(*it).to_le_bytes()).collect();
+        let exact = values.map(|it| f16::from_f32(it).to_f32());
         for skip in [0, 1] {
             let mut data = std::vec![0; skip];
             data.extend_from_slice(&halves);
@@ -105,18 +105,18 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_rounded_to_nearest() {
-        let mut numbers = std::vec![1.0 + 1.0 / 4096.0; BLOCK + 3];
-        numbers[0] = 65520.0;
-        numbers[1] = -65519.0;
-        numbers[2] = f32::NAN;
-        numbers[BLOCK] = 2049.0;
-        Precision::Half.round(&mut numbers);
-        assert_eq!(numbers[..2], [f32::INFINITY, -65504.0]);
-        assert!(numbers[2].is_nan() && numbers[BLOCK] == 2048.0);
-        assert!(numbers[3..BLOCK].iter().all(|it| *it == 1.0));
-        let mut numbers = [1.0 + 1.0 / 128.0, 1.0 + 3.0 / 256.0, 70_000.0];
-        Precision::BFloat.round(&mut numbers);
-        assert_eq!(numbers, [1.0 + 1.0 / 128.0, 1.0 + 2.0 / 128.0, 70_144.0]);
+    fn values_are_rounded_to_nearest() {
+        let mut values = std::vec![1.0 + 1.0 / 4096.0; BLOCK + 3];
+        values[0] = 65520.0;
+        values[1] = -65519.0;
+        values[2] = f32::NAN;
+        values[BLOCK] = 2049.0;
+        Precision::Half.round(&mut values);
+        assert_eq!(values[..2], [f32::INFINITY, -65504.0]);
+        assert!(values[2].is_nan() && values[BLOCK] == 2048.0);
+        assert!(values[3..BLOCK].iter().all(|it| *it == 1.0));
+        let mut values = [1.0 + 1.0 / 128.0, 1.0 + 3.0 / 256.0, 70_000.0];
+        Precision::BFloat.round(&mut values);
+        assert_eq!(values, [1.0 + 1.0 / 128.0, 1.0 + 2.0 / 128.0, 70_144.0]);
     }
 }

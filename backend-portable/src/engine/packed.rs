@@ -36,12 +36,12 @@ pub(super) enum Form {
     /// 16-bit values, widened to `f32`.
     Widened { len: usize },
     /// The right operand of a matrix multiplication. 16-bit values keep their type.
-    Product { k: usize, n: usize, transposed: bool },
+    Matmul { k: usize, n: usize, transposed: bool },
     /// int8 right operand of a matrix multiplication.
-    Codes { k: usize, n: usize },
+    Int8Matmul { k: usize, n: usize },
     /// int8 right operand for a part of a convolution. `channels` holds the number of blocks, the
     /// groups per block, and the output and input channels per group.
-    CodesOfPart { channels: [usize; 4], taps: [Taps; 2] },
+    Int8Part { channels: [usize; 4], taps: [Taps; 2] },
     /// The taps of one phase of a transposed convolution, for any image size.
     Phase { channels: [usize; 2], groups: usize, channels_last: bool, taps: [Taps; 2] },
     /// int8 weights of a depthwise convolution.
@@ -77,15 +77,15 @@ impl Form {
                 let ([i, o], [d, h, w]) = (channels, kernel);
                 &[0, i, o, groups, d, h, w, transposed.into(), channels_last.into()]
             }
-            Form::Product { k, n, transposed } => &[1, k, n, transposed.into()],
-            Form::Codes { k, n } => &[2, k, n],
+            Form::Matmul { k, n, transposed } => &[1, k, n, transposed.into()],
+            Form::Int8Matmul { k, n } => &[2, k, n],
             Form::Widened { len } => &[8, len],
             Form::Depthwise { taps, channels } => &[3, taps, channels],
             #[cfg(target_arch = "x86_64")]
             Form::Narrow { taps, channels, group } => &[10, taps, channels, group],
             Form::Nibbles { k, n, groups } => &[4, k, n, groups],
             Form::Scales { n, groups, are_upper } => &[5, n, groups, are_upper.into()],
-            Form::CodesOfPart { channels, taps } => {
+            Form::Int8Part { channels, taps } => {
                 &[&[9][..], &channels, &taps[0].numbers(), &taps[1].numbers()].concat()
             }
             Form::Phase { channels, groups, channels_last, taps } => {
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn weights_are_packed_once_and_freed() {
         let packs = Packs::default();
-        let form = Form::Product { k: 2, n: 3, transposed: false };
+        let form = Form::Matmul { k: 2, n: 3, transposed: false };
         let precision = Some(Precision::Single);
         let key = Key { address: 64, bytes: 24, precision, tier: Tier::SCALAR, form };
         let pack = || Lines::zeroed(6).ok_or(());
@@ -167,8 +167,8 @@ mod tests {
             packs.get(Some(other), || Err(())).is_err(),
             "the same bytes with another precision"
         );
-        let turned = Key { form: Form::Product { k: 2, n: 3, transposed: true }, ..key };
-        assert!(packs.get(Some(turned), || Err(())).is_err());
+        let transposed_key = Key { form: Form::Matmul { k: 2, n: 3, transposed: true }, ..key };
+        assert!(packs.get(Some(transposed_key), || Err(())).is_err());
         assert!(packs.get(None, || Err(())).is_err());
         drop((first, same));
         assert!(packs.get(Some(key), || Err(())).is_err(), "no longer referenced");

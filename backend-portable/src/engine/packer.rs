@@ -99,7 +99,7 @@ const TOGETHER: usize = 32;
 /// Append-only list that keeps packed weights at stable addresses for as long as it lives.
 #[derive(Debug, Default)]
 struct Kept {
-    places: [OnceLock<Arc<Lines>>; TOGETHER],
+    slots: [OnceLock<Arc<Lines>>; TOGETHER],
     more: OnceLock<std::boxed::Box<Kept>>,
 }
 
@@ -108,8 +108,8 @@ impl Kept {
         let mut lines = Some(lines);
         let mut own = self;
         loop {
-            for place in &own.places {
-                let kept = place.get_or_init(|| lines.take().unwrap_or_default());
+            for slot in &own.slots {
+                let kept = slot.get_or_init(|| lines.take().unwrap_or_default());
                 if lines.is_none() {
                     return kept.as_slice();
                 }

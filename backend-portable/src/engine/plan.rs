@@ -119,7 +119,7 @@ impl Call<'_> {
 
 /// Memory that a buffer is assigned to.
 #[derive(Debug, Clone, PartialEq)]
-enum Place {
+enum Location {
     Input(usize),
     Output(usize),
     Constant(usize),
@@ -127,10 +127,10 @@ enum Place {
     Nothing,
 }
 
-struct Placed<'p> {
+struct PlacedCall<'p> {
     step: Box<dyn Step + 'p>,
-    reads: [Place; READS],
-    writes: Place,
+    reads: [Location; READS],
+    writes: Location,
     node: usize,
 }
 
@@ -139,7 +139,7 @@ pub(super) type Lap = (usize, Instant);
 
 /// An executable plan of a region.
 pub(super) struct Plan<'p> {
-    calls: Vec<Placed<'p>>,
+    calls: Vec<PlacedCall<'p>>,
     constants: Vec<Constant<'p>>,
     /// Shapes of the outputs.
     outputs: Vec<Vec<usize>>,
@@ -189,38 +189,38 @@ impl<'p> Plan<'p> {
         let mut largest: Vec<usize> = (0..buffers.len()).filter(is_shared).collect();
         let len = |id: usize| buffers.get(id).map_or(0, |it| it.element.words(it.len));
         largest.sort_by_key(|id| core::cmp::Reverse(len(*id)));
-        let mut room = Arena::new(LINE);
-        let mut places = std::vec![Place::Nothing; buffers.len()];
+        let mut arena = Arena::new(LINE);
+        let mut locations = std::vec![Location::Nothing; buffers.len()];
         for id in largest {
             let Some(life) = lives.get(id).copied().flatten() else { continue };
-            let start = room.take(len(id), life)?;
-            *places.get_mut(id)? = Place::Shared(start..start.checked_add(len(id))?);
+            let start = arena.take(len(id), life)?;
+            *locations.get_mut(id)? = Location::Shared(start..start.checked_add(len(id))?);
         }
         let mut constants = Vec::new();
-        for (place, buffer) in places.iter_mut().zip(buffers) {
-            *place = match &buffer.home {
-                Home::Input(index) => Place::Input(*index),
-                Home::Output(index) => Place::Output(*index),
+        for (location, buffer) in locations.iter_mut().zip(buffers) {
+            *location = match &buffer.home {
+                Home::Input(index) => Location::Input(*index),
+                Home::Output(index) => Location::Output(*index),
                 Home::Constant(Some(data)) => {
                     constants.push(data.clone());
-                    Place::Constant(constants.len() - 1)
+                    Location::Constant(constants.len() - 1)
                 }
-                Home::Constant(None) => Place::Nothing,
+                Home::Constant(None) => Location::Nothing,
                 Home::Shared => continue,
             };
         }
-        let place = |id: &BufferId| places.get(*id).cloned().unwrap_or(Place::Nothing);
+        let location = |id: &BufferId| locations.get(*id).cloned().unwrap_or(Location::Nothing);
         let workspace = calls.iter().map(|call| call.step.workspace(tier, threads)).max();
         let placed = calls.into_iter().map(|call| {
-            let mut reads = [const { Place::Nothing }; READS];
-            reads.iter_mut().zip(&call.reads).for_each(|(slot, id)| *slot = place(id));
-            Placed { reads, writes: place(&call.writes), step: call.step, node: call.node }
+            let mut reads = [const { Location::Nothing }; READS];
+            reads.iter_mut().zip(&call.reads).for_each(|(slot, id)| *slot = location(id));
+            PlacedCall { reads, writes: location(&call.writes), step: call.step, node: call.node }
         });
         let calls = placed.collect();
-        if room.end().checked_add(workspace.unwrap_or(0))? > MOST {
+        if arena.end().checked_add(workspace.unwrap_or(0))? > MOST {
             return None;
         }
-        let needs = [room.end(), workspace.unwrap_or(0)];
+        let needs = [arena.end(), workspace.unwrap_or(0)];
         Some(Plan { calls, constants, outputs, needs, tier })
     }
 
@@ -256,7 +256,7 @@ impl<'p> Plan<'p> {
             }
             let shared = memory.shared.as_mut_slice();
             let (out, others) = match &call.writes {
-                Place::Shared(range) => {
+                Location::Shared(range) => {
                     let (before, rest) =
                         shared.split_at_mut_checked(range.start).ok_or(ShapeMismatch)?;
                     let (out, after) =
@@ -264,7 +264,7 @@ impl<'p> Plan<'p> {
                     let (before, after) = (&*before, &*after);
                     (out, Others { before, after, after_at: range.end, outputs: [outputs, &[]] })
                 }
-                Place::Output(index) => {
+                Location::Output(index) => {
                     let (before, rest) =
                         outputs.split_at_mut_checked(*index).ok_or(ShapeMismatch)?;
                     let (out, after) = rest.split_first_mut().ok_or(ShapeMismatch)?;
@@ -277,16 +277,16 @@ impl<'p> Plan<'p> {
                 _ => return Err(ShapeMismatch),
             };
             let mut read = [[].as_slice(); READS];
-            for (slot, place) in read.iter_mut().zip(&call.reads) {
-                *slot = match place {
-                    place if *place == call.writes => &[],
-                    Place::Nothing => &[],
-                    Place::Input(index) => inputs.get(*index).ok_or(ShapeMismatch)?,
-                    Place::Output(index) => others.output(*index).ok_or(ShapeMismatch)?,
-                    Place::Constant(index) => {
+            for (slot, location) in read.iter_mut().zip(&call.reads) {
+                *slot = match location {
+                    location if *location == call.writes => &[],
+                    Location::Nothing => &[],
+                    Location::Input(index) => inputs.get(*index).ok_or(ShapeMismatch)?,
+                    Location::Output(index) => others.output(*index).ok_or(ShapeMismatch)?,
+                    Location::Constant(index) => {
                         constants.get(*index).ok_or(ShapeMismatch)?.as_slice()
                     }
-                    Place::Shared(range) => others.shared(range).ok_or(ShapeMismatch)?,
+                    Location::Shared(range) => others.shared(range).ok_or(ShapeMismatch)?,
                 };
             }
             let workspace = memory.workspace.as_mut_slice();
@@ -303,7 +303,7 @@ impl<'p> Plan<'p> {
 struct Others<'a, 'o> {
     before: &'a [f32],
     after: &'a [f32],
-    /// Offset at which `after` begins.
+    /// Offset in the buffer at which `after` begins.
     after_at: usize,
     /// The region's outputs before and after the one being written; if no output is written, the
     /// first slice has all of them.

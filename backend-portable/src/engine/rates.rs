@@ -21,13 +21,13 @@ fn operations() -> f64 {
 /// Memory bandwidth in bytes per second and thread.
 const BYTES: f64 = 8e9;
 /// Number of threads that saturate the memory bandwidth.
-const MOST_THREADS: usize = 6;
+const SATURATING_THREADS: usize = 6;
 
 fn rates(threads: usize, share: f64, fuses: bool) -> Rates {
     let threads = threads.max(1);
     Rates {
         operations: operations() * share * threads as f64,
-        bytes: BYTES * share * threads.min(MOST_THREADS) as f64,
+        bytes: BYTES * share * threads.min(SATURATING_THREADS) as f64,
         call: 1e-6,
         region: 1e-6,
         transfer: f64::INFINITY,

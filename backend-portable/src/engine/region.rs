@@ -27,7 +27,7 @@ use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::passes::epilogue;
 
 /// Maximum number of cached plans; the least recently used one is evicted first.
-const PLANS: usize = 4;
+const MAX_PLANS: usize = 4;
 
 /// A delegated region: its cached plans, and the memory that they share.
 pub(super) struct Region<'m> {
@@ -42,11 +42,11 @@ pub(super) struct Region<'m> {
     /// Operator name and call number of each call of the graph, for tracing.
     names: Vec<(String, u32)>,
     /// Present if input shapes or integers are dynamic.
-    varying: Option<Varying<'m>>,
+    plan_sources: Option<PlanSources<'m>>,
 }
 
 /// Everything that is needed to build plans for further input shapes.
-struct Varying<'m> {
+struct PlanSources<'m> {
     graph: Graph<'m>,
     packs: &'m Packs,
     parallel: &'m dyn Parallel,
@@ -77,11 +77,11 @@ impl<'m> Region<'m> {
             };
             ids.iter().map(scalar_type).collect()
         });
-        let (plans, memory, varying) = (Vec::new(), Memory::default(), None);
-        let mut region = Region { plans, memory, inputs, types, outputs, names, varying };
+        let (plans, memory, plan_sources) = (Vec::new(), Memory::default(), None);
+        let mut region = Region { plans, memory, inputs, types, outputs, names, plan_sources };
         if Given::varies(&graph) {
             let (packed, _) = Builder::pack(&graph, machine, packs)?;
-            region.varying = Some(Varying { graph, packs, parallel, _packed: packed });
+            region.plan_sources = Some(PlanSources { graph, packs, parallel, _packed: packed });
             return Ok(region);
         }
         let plan = Builder::new(&graph, machine, packs).build(&region.inputs)?;
@@ -93,19 +93,21 @@ impl<'m> Region<'m> {
     /// Returns the plan for the given inputs, and the memory to run it in.
     fn plan(&mut self, given: Vec<Given>) -> Result<(&Plan<'m>, &mut Memory), DelegateError> {
         let known = self.plans.iter().rposition(|(other, _)| *other == given);
-        match (known, &self.varying) {
+        match (known, &self.plan_sources) {
             (Some(at), _) => {
                 let plan = self.plans.remove(at);
                 self.plans.push(plan);
             }
-            (None, Some(Varying { graph, packs, parallel, .. })) => {
+            (None, Some(PlanSources { graph, packs, parallel, .. })) => {
                 let whole = Uncancelled(*parallel);
                 let machine = Context { tier: Tier::detect(), parallel: &whole };
                 let plan = Builder::new(graph, machine, packs).build(&given);
                 let plan = plan.map_err(|why| DelegateError::InvalidData(message(&why)))?;
-                let no_memory = || DelegateError::OutOfMemory(Message::from("memory of a region"));
+                let no_memory = || {
+                    DelegateError::OutOfMemory(Message::from("the temporary memory of a region"))
+                };
                 self.memory.fit(&plan).ok_or_else(no_memory)?;
-                if self.plans.len() >= PLANS {
+                if self.plans.len() >= MAX_PLANS {
                     self.plans.remove(0);
                 }
                 self.plans.push((given, plan));
@@ -167,7 +169,7 @@ impl Delegate for Region<'_> {
         let mut laps = Vec::new();
         self.run(call, begin.is_some().then_some(&mut laps))?;
         if let Some(begin) = begin {
-            self.tell(call, begin, &laps);
+            self.trace_calls(call, begin, &laps);
         }
         Ok(())
     }
@@ -175,7 +177,7 @@ impl Delegate for Region<'_> {
 
 impl Region<'_> {
     /// Reports the graph's calls to a tracer. Steps of the same call are reported as one event.
-    fn tell(&self, call: &DelegateCall<'_, '_>, begin: Instant, laps: &[Lap]) {
+    fn trace_calls(&self, call: &DelegateCall<'_, '_>, begin: Instant, laps: &[Lap]) {
         let since = |time: &Instant| {
             u64::try_from(time.saturating_duration_since(begin).as_nanos()).unwrap_or(u64::MAX)
         };
@@ -205,7 +207,7 @@ impl Region<'_> {
         call: &mut DelegateCall<'_, '_>,
         laps: Option<&mut Vec<Lap>>,
     ) -> Result<(), DelegateError> {
-        let (count, varies) = (self.inputs.len(), self.varying.is_some());
+        let (count, varies) = (self.inputs.len(), self.plan_sources.is_some());
         if call.len() != count + self.outputs {
             let (expected, found) = (count + self.outputs, call.len());
             return Err(KernelError::argument_count(expected, found).into());
@@ -225,8 +227,8 @@ impl Region<'_> {
                     let info = tensor.info();
                     let elements = match self.scalar_type(arg) {
                         ScalarType::Char => {
-                            let codes = ordered(info, tensor.data::<i8>()?);
-                            codes.map(|codes| Cow::Owned(in_words(&codes)))
+                            let quantized = ordered(info, tensor.data::<i8>()?);
+                            quantized.map(|quantized| Cow::Owned(in_words(&quantized)))
                         }
                         ScalarType::Half => widened(info, tensor.data::<f16>()?),
                         ScalarType::BFloat16 => widened(info, tensor.data::<bf16>()?),
@@ -256,65 +258,69 @@ impl Region<'_> {
             outputs.push(match scalar_type {
                 ScalarType::Char => {
                     let words = vec![0.0; Element::Code.words(count)];
-                    Taken::Codes(info, tensor.into_data()?, words)
+                    OutputBuffer::Int8(info, tensor.into_data()?, words)
                 }
-                ScalarType::Half => Taken::Halves(info, tensor.into_data()?, vec![0.0; count]),
-                ScalarType::BFloat16 => Taken::BFloats(info, tensor.into_data()?, vec![0.0; count]),
-                _ if info.is_contiguous() => Taken::AsItIs(tensor.into_data()?),
-                _ => Taken::Ordered(info, tensor.into_data()?, vec![0.0; count]),
+                ScalarType::Half => OutputBuffer::Half(info, tensor.into_data()?, vec![0.0; count]),
+                ScalarType::BFloat16 => {
+                    OutputBuffer::BFloat16(info, tensor.into_data()?, vec![0.0; count])
+                }
+                _ if info.is_contiguous() => OutputBuffer::InPlace(tensor.into_data()?),
+                _ => OutputBuffer::Reordered(info, tensor.into_data()?, vec![0.0; count]),
             });
         }
         let read: Vec<&[f32]> = inputs.iter().map(|data| &**data).collect();
-        let mut write: Vec<&mut [f32]> = outputs.iter_mut().map(Taken::place).collect();
+        let mut write: Vec<&mut [f32]> = outputs.iter_mut().map(OutputBuffer::buffer).collect();
         plan.run(memory, &read, &mut write, parallel, laps).map_err(cut_short)?;
-        for taken in outputs {
-            taken.finish().ok_or(ShapeMismatch).map_err(cut_short)?;
+        for output in outputs {
+            output.finish().ok_or(ShapeMismatch).map_err(cut_short)?;
         }
         Ok(())
     }
 }
 
 /// Memory that an output is computed in, and the caller's tensor that receives it.
-enum Taken<'a> {
+enum OutputBuffer<'a> {
     /// The caller's memory.
-    AsItIs(&'a mut [f32]),
+    InPlace(&'a mut [f32]),
     /// A temporary, since the caller's memory order differs from dim order.
-    Ordered(TensorInfo, &'a mut [f32], Vec<f32>),
+    Reordered(TensorInfo, &'a mut [f32], Vec<f32>),
     /// A temporary of words, for int8.
-    Codes(TensorInfo, &'a mut [i8], Vec<f32>),
+    Int8(TensorInfo, &'a mut [i8], Vec<f32>),
     /// A temporary of `f32` values, for a 16-bit dtype.
-    Halves(TensorInfo, &'a mut [f16], Vec<f32>),
-    BFloats(TensorInfo, &'a mut [bf16], Vec<f32>),
+    Half(TensorInfo, &'a mut [f16], Vec<f32>),
+    BFloat16(TensorInfo, &'a mut [bf16], Vec<f32>),
 }
 
-impl Taken<'_> {
-    fn place(&mut self) -> &mut [f32] {
+impl OutputBuffer<'_> {
+    fn buffer(&mut self) -> &mut [f32] {
         match self {
-            Taken::AsItIs(out) => out,
-            Taken::Ordered(.., words) | Taken::Codes(.., words) => words,
-            Taken::Halves(.., words) | Taken::BFloats(.., words) => words,
+            OutputBuffer::InPlace(out) => out,
+            OutputBuffer::Reordered(.., words) | OutputBuffer::Int8(.., words) => words,
+            OutputBuffer::Half(.., words) | OutputBuffer::BFloat16(.., words) => words,
         }
     }
 
     /// Copies the temporary to the caller's memory.
     fn finish(self) -> Option<()> {
         match self {
-            Taken::AsItIs(_) => Some(()),
-            Taken::Ordered(info, out, words) => rearrange(&info, Order::ToTensor, &words, out),
-            Taken::Codes(info, out, words) => {
+            OutputBuffer::InPlace(_) => Some(()),
+            OutputBuffer::Reordered(info, out, words) => {
+                rearrange(&info, Order::ToTensor, &words, out)
+            }
+            OutputBuffer::Int8(info, out, words) => {
                 rearrange::<i8>(&info, Order::ToTensor, bytemuck::cast_slice(&words), out)
             }
-            Taken::Halves(info, out, words) => narrowed(&info, &words, out),
-            Taken::BFloats(info, out, words) => narrowed(&info, &words, out),
+            OutputBuffer::Half(info, out, words) => narrowed(&info, &words, out),
+            OutputBuffer::BFloat16(info, out, words) => narrowed(&info, &words, out),
         }
     }
 }
 
 /// Packs int8 values into 32-bit words; the last word is padded with zeros.
-fn in_words(codes: &[i8]) -> Vec<f32> {
-    let mut words = vec![0.0; Element::Code.words(codes.len())];
-    let places: &mut [i8] = bytemuck::cast_slice_mut(&mut words);
-    places.iter_mut().zip(codes).for_each(|(place, code)| *place = *code);
+fn in_words(quantized: &[i8]) -> Vec<f32> {
+    let mut words = vec![0.0; Element::Code.words(quantized.len())];
+    let bytes: &mut [i8] = bytemuck::cast_slice_mut(&mut words);
+    bytes.iter_mut().zip(quantized).for_each(|(slot, value)| *slot = *value);
     words
 }
 
@@ -324,7 +330,7 @@ fn widened<'a, T: Stored + Pod>(info: &TensorInfo, data: &[T]) -> Option<Cow<'a,
     Some(Cow::Owned(numbers::widened(&data)))
 }
 
-/// Rounds `f32` values, which are in dim order, into a 16-bit tensor.
+/// Rounds row-major `f32` values to a 16-bit dtype and stores them in a tensor.
 fn narrowed<T: Stored + Pod>(info: &TensorInfo, words: &[f32], out: &mut [T]) -> Option<()> {
     if info.is_contiguous() {
         T::narrow(words, out.get_mut(..words.len())?);

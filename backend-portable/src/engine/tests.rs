@@ -38,7 +38,7 @@ impl Random {
         self.below(2001) as f32 / 1000.0 - 1.0
     }
 
-    fn numbers(&mut self, count: usize) -> Vec<f32> {
+    fn values(&mut self, count: usize) -> Vec<f32> {
         (0..count).map(|_| self.number()).collect()
     }
 }
@@ -62,7 +62,7 @@ struct Maker {
     /// All tensors of the graph so far.
     tensors: Vec<ValueId>,
     /// The tensor that was permuted most recently.
-    turned: Option<ValueId>,
+    permuted: Option<ValueId>,
 }
 
 impl Maker {
@@ -71,7 +71,7 @@ impl Maker {
             graph: Graph::default(),
             random: Random(seed),
             tensors: Vec::new(),
-            turned: None,
+            permuted: None,
         };
         for sizes in inputs {
             let id = maker.value(tensor(sizes, None));
@@ -95,7 +95,7 @@ impl Maker {
     }
 
     fn constant(&mut self, sizes: &[usize]) -> ValueId {
-        let data = self.random.numbers(sizes.iter().product());
+        let data = self.random.values(sizes.iter().product());
         self.value(tensor(sizes, Some(data)))
     }
 
@@ -113,8 +113,8 @@ impl Maker {
 
     /// A random earlier tensor, preferring recent and permuted ones.
     fn any(&mut self) -> ValueId {
-        if let Some(turned) = self.turned.filter(|_| self.random.below(4) == 0) {
-            return turned;
+        if let Some(permuted) = self.permuted.filter(|_| self.random.below(4) == 0) {
+            return permuted;
         }
         let late = self.random.below(3) > 0;
         let count = self.tensors.len();
@@ -183,12 +183,12 @@ impl Maker {
             }
             7 => {
                 let [a, b] = [self.random.below(rank), self.random.below(rank)];
-                let mut turned = sizes.clone();
-                turned.swap(a, b);
+                let mut permuted = sizes.clone();
+                permuted.swap(a, b);
                 let dims = [a, b].map(|dim| self.int(dim as i64));
                 let args = [input, dims[0], dims[1]];
-                let out = self.call(Operator::TRANSPOSE_COPY_INT, &args, &turned);
-                self.turned = Some(out);
+                let out = self.call(Operator::TRANSPOSE_COPY_INT, &args, &permuted);
+                self.permuted = Some(out);
                 out
             }
             8 => {
@@ -298,7 +298,7 @@ fn one_by_one(graph: &Graph<'_>, inputs: &[&[f32]]) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn plans_compute_what_their_calls_do() {
+fn plans_match_single_calls() {
     let pool = ThreadPool::new(2);
     let mut calls = 0;
     for seed in 1..=400 {
@@ -320,7 +320,7 @@ fn plans_compute_what_their_calls_do() {
         maker.graph.outputs = outputs_of;
         let Maker { graph, mut random, .. } = maker;
         calls += graph.nodes.len();
-        let data = [random.numbers(240), random.numbers(24)];
+        let data = [random.values(240), random.values(24)];
         let data: Vec<&[f32]> = data.iter().map(Vec::as_slice).collect();
         let expected = one_by_one(&graph, &data);
         for parallel in [&Serial as &dyn Parallel, &pool] {
@@ -337,17 +337,17 @@ fn plans_compute_what_their_calls_do() {
 
 /// A reordered copy is shared between all readers, but not after one of them has overwritten it.
 #[test]
-fn copies_that_were_overwritten_are_made_anew() {
+fn overwritten_copies_are_not_reused() {
     for second in [Operator::RELU, Operator::ADD_TENSOR] {
         let mut maker = Maker::new(11, &[&[2, 3, 4]]);
         let input = maker.graph.inputs[0];
         let dims = [1, 2].map(|dim| maker.int(dim));
         let args = [input, dims[0], dims[1]];
-        let turned = maker.call(Operator::TRANSPOSE_COPY_INT, &args, &[2, 4, 3]);
+        let permuted = maker.call(Operator::TRANSPOSE_COPY_INT, &args, &[2, 4, 3]);
         let shape = maker.ints(&[4, 6]);
-        let first = maker.call(Operator::VIEW_COPY, &[turned, shape], &[4, 6]);
+        let first = maker.call(Operator::VIEW_COPY, &[permuted, shape], &[4, 6]);
         let over = maker.call(Operator::SIGMOID, &[first], &[4, 6]);
-        let again = maker.call(Operator::VIEW_COPY, &[turned, shape], &[4, 6]);
+        let again = maker.call(Operator::VIEW_COPY, &[permuted, shape], &[4, 6]);
         let one = maker.int(1);
         let out = match second {
             Operator::RELU => maker.call(second, &[again], &[4, 6]),
@@ -357,16 +357,16 @@ fn copies_that_were_overwritten_are_made_anew() {
                 maker.call(second, &[again, product, one], &[4, 6])
             }
         };
-        let last = maker.call(Operator::VIEW_COPY, &[turned, shape], &[4, 6]);
+        let last = maker.call(Operator::VIEW_COPY, &[permuted, shape], &[4, 6]);
         maker.graph.outputs = vec![over, out, last];
-        let data = maker.random.numbers(24);
+        let data = maker.random.values(24);
         let expected = one_by_one(&maker.graph, &[&data]);
         assert_eq!(outputs(&maker.graph, &[&data], &Serial), expected);
     }
 }
 
 #[test]
-fn what_is_repeated_without_end_is_refused() {
+fn excessive_repeats_are_rejected() {
     let mut maker = Maker::new(5, &[&[1, 1]]);
     let input = maker.graph.inputs[0];
     let (wide, no) = (maker.ints(&[1024, 1 << 31]), maker.value(Value::Bool(false)));
@@ -379,7 +379,7 @@ fn what_is_repeated_without_end_is_refused() {
 }
 
 #[test]
-fn what_follows_a_convolution_becomes_part_of_it() {
+fn epilogues_are_fused_into_convolutions() {
     let mut maker = Maker::new(7, &[&[1, 4, 6, 6]]);
     let input = maker.graph.inputs[0];
     let first = maker.convolution(input, 3).unwrap();
@@ -399,7 +399,7 @@ fn what_follows_a_convolution_becomes_part_of_it() {
 }
 
 #[test]
-fn weights_are_not_read_for_a_question() {
+fn support_queries_do_not_read_weights() {
     let mut maker = Maker::new(3, &[&[1, 4, 6, 6]]);
     let input = maker.graph.inputs[0];
     let out = maker.convolution(input, 1).unwrap();
@@ -415,7 +415,7 @@ fn weights_are_not_read_for_a_question() {
 }
 
 #[test]
-fn weights_that_were_packed_beforehand_are_taken_from_where_they_are() {
+fn weights_packed_ahead_of_time_are_borrowed() {
     let mut maker = Maker::new(9, &[&[2, 8, 6, 6]]);
     let input = maker.graph.inputs[0];
     let first = maker.convolution(input, 3).unwrap();
@@ -425,7 +425,7 @@ fn weights_that_were_packed_beforehand_are_taken_from_where_they_are() {
     let (weights, bias) = (maker.constant(&[32, 6]), maker.constant(&[32]));
     let out = maker.call(Operator::LINEAR, &[rows, weights, bias], &[96, 32]);
     maker.graph.outputs = vec![out];
-    let data = maker.random.numbers(576);
+    let data = maker.random.values(576);
     let expected = outputs(&maker.graph, &[&data], &Serial);
     let packer = WeightPacker::new(Arc::new(ThreadPool::new(2)));
     let graph = packer.pack(maker.graph.clone());
@@ -449,7 +449,7 @@ fn weights_that_were_packed_beforehand_are_taken_from_where_they_are() {
 }
 
 #[test]
-fn packed_weights_that_do_not_fit_are_refused() {
+fn mismatched_packed_weights_are_rejected() {
     let mut maker = Maker::new(9, &[&[4, 32]]);
     let input = maker.graph.inputs[0];
     let (weights, none) = (maker.constant(&[64, 32]), maker.value(Value::None));
@@ -506,7 +506,7 @@ fn rows_of_any_length_broadcast() {
         maker.graph.outputs = vec![rest];
         let Value::Tensor(tensor) = &maker.graph.values[of_rows] else { panic!() };
         let less: Vec<f32> = bytemuck::pod_collect_to_vec(tensor.data.as_deref().unwrap());
-        let (a, b) = (maker.random.numbers(750), maker.random.numbers(15 * columns));
+        let (a, b) = (maker.random.values(750), maker.random.values(15 * columns));
         let expected = (0..750 * columns).map(|at| {
             let (batch, row, column) = (at / columns / 250, at / columns % 5, at % columns);
             a[at / columns] * b[(batch * 5 + row) * columns + column] - less[row]
@@ -519,7 +519,7 @@ fn rows_of_any_length_broadcast() {
 /// A dynamic shape can have no elements: empty sums are zero and empty means are NaN, as in
 /// PyTorch.
 #[test]
-fn sums_of_nothing_are_zeros() {
+fn empty_sums_are_zero() {
     let mut maker = Maker::new(3, &[&[5, 8]]);
     let input = maker.graph.inputs[0];
     let (zero, dims) = (maker.int(0), maker.ints(&[0]));
@@ -561,14 +561,14 @@ fn over_rows(rows: usize, varies: bool) -> (Graph<'static>, Vec<f32>) {
     let wide = maker.call(Operator::SILU, &[wide], &[rows, 32]);
     let (heads, width) = (maker.int(4), maker.int(8));
     let shape = maker.value(Value::List(vec![number, heads, width]));
-    let apart = maker.call(Operator::VIEW_COPY, &[wide, shape], &[rows, 4, 8]);
+    let split = maker.call(Operator::VIEW_COPY, &[wide, shape], &[rows, 4, 8]);
     let dims = [0, 1].map(|dim| maker.int(dim));
-    let args = [apart, dims[0], dims[1]];
+    let args = [split, dims[0], dims[1]];
     let heads = maker.call(Operator::TRANSPOSE_COPY_INT, &args, &[4, rows, 8]);
     let dims = [1, 2].map(|dim| maker.int(dim));
-    let turned =
+    let permuted =
         maker.call(Operator::TRANSPOSE_COPY_INT, &[heads, dims[0], dims[1]], &[4, 8, rows]);
-    let scores = maker.call(Operator::BMM, &[heads, turned], &[4, rows, rows]);
+    let scores = maker.call(Operator::BMM, &[heads, permuted], &[4, rows, rows]);
     let (dim, no) = (maker.int(-1), maker.value(Value::Bool(false)));
     let shares = maker.call(Operator::SOFTMAX, &[scores, dim, no], &[4, rows, rows]);
     let out = maker.call(Operator::BMM, &[shares, heads], &[4, rows, 8]);
@@ -581,12 +581,12 @@ fn over_rows(rows: usize, varies: bool) -> (Graph<'static>, Vec<f32>) {
             }
         }
     }
-    let data = maker.random.numbers(rows * 8);
+    let data = maker.random.values(rows * 8);
     (maker.graph, data)
 }
 
 #[test]
-fn plans_are_made_for_the_shapes_that_there_are() {
+fn plans_are_built_for_dynamic_shapes() {
     let (graph, _) = over_rows(9, true);
     let machine = Context { tier: Tier::detect(), parallel: &Serial };
     assert!(Builder::ask(&graph, &graph.nodes, machine).iter().all(Result::is_ok));

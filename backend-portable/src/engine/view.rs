@@ -17,12 +17,12 @@ pub(super) struct View {
 }
 
 /// Maximum number of elements of a tensor, so that offsets cannot overflow.
-const MOST: usize = isize::MAX as usize / size_of::<f32>();
+const MAX_NUMEL: usize = isize::MAX as usize / size_of::<f32>();
 
 /// Number of elements of a shape; `None` if it exceeds the address space.
 pub(super) fn numel(sizes: &[usize]) -> Option<usize> {
     let all = sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size))?;
-    (all <= MOST).then_some(all)
+    (all <= MAX_NUMEL).then_some(all)
 }
 
 /// Contiguous strides for dims in `order`, outermost first.

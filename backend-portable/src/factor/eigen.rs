@@ -50,10 +50,10 @@ const MAX_STEPS: usize = 300;
 /// Writes a complex number.
 fn put(tensor: &mut TensorMut, at: isize, value: Complex<f64>) {
     let (scalar_type, size) = (tensor.scalar_type, tensor.scalar_type.size());
-    let place = usize::try_from(at).ok().and_then(|at| at.checked_mul(size));
-    let place = place.and_then(|start| tensor.bytes_mut().get_mut(start..start + size));
-    if let (Some(place), Some(part)) = (place, part(scalar_type)) {
-        store(part, place, &value);
+    let offset = usize::try_from(at).ok().and_then(|at| at.checked_mul(size));
+    let bytes = offset.and_then(|start| tensor.bytes_mut().get_mut(start..start + size));
+    if let (Some(bytes), Some(part)) = (bytes, part(scalar_type)) {
+        store(part, bytes, &value);
     }
 }
 
@@ -336,10 +336,10 @@ fn split(matrix: &mut Matrix, basis: &mut Matrix, first: usize) -> [Complex<f64>
         let (middle, root) = (d + half, libm::sqrt(-square));
         return [[middle, root], [middle, -root]];
     }
-    let apart = half + f64::copysign(libm::sqrt(square), half);
-    let length = libm::hypot(apart, c);
+    let first_component = half + f64::copysign(libm::sqrt(square), half);
+    let length = libm::hypot(first_component, c);
     if length > 0.0 {
-        let by = [apart / length, c / length];
+        let by = [first_component / length, c / length];
         rotate_rows(matrix, [first, last], first, by);
         rotate_columns(matrix, [first, last], last + 1, by);
         rotate_columns(basis, [first, last], matrix.cols, by);
@@ -382,8 +382,8 @@ fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f
     let least = (size * f64::EPSILON).max(f64::MIN_POSITIVE);
     vector.fill([0.0; 2]);
     let set = |at: usize, element: Complex<f64>, vector: &mut [Complex<f64>]| {
-        if let Some(place) = vector.get_mut(at) {
-            *place = element;
+        if let Some(slot) = vector.get_mut(at) {
+            *slot = element;
         }
         // Rescales the vector to avoid overflow.
         if element[0].abs().max(element[1].abs()) > 1e100 {
@@ -455,12 +455,12 @@ fn normalize(vector: &mut [Complex<f64>], scales: &[f64], is_real: bool) {
             largest = (*element, square(element), at);
         }
     }
-    let (element, found, place) = largest;
+    let (element, found, index) = largest;
     let back = [element[0], -element[1]].map(|part| part / libm::sqrt(found));
     for element in vector.iter_mut() {
         *element = multiply(*element, back);
     }
-    if let Some(element) = vector.get_mut(place) {
+    if let Some(element) = vector.get_mut(index) {
         element[1] = 0.0;
     }
 }

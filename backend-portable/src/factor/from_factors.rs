@@ -145,8 +145,8 @@ fn prepare_solution(
     outs.iter().try_for_each(|out| resize_to(ctx, *out, &sizes, b.scalar_type))
 }
 
-/// Checks that argument 2 matches the square matrices in argument 0: argument 3 selects whether its
-/// rows or its columns must. Resizes output 5 to its shape with the broadcast batch.
+/// Checks that argument 2 has as many rows (if argument 3 is true, else columns) as the matrices in
+/// argument 0. Resizes output 5 to the shape of argument 2, with the broadcast batch.
 fn prepare_sided(
     ctx: &mut Prepare,
     shape: &Shape,
@@ -312,11 +312,11 @@ fn each_solution(
     let (data, solution) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let mut out = ctx.out(out_arg)?;
     let count = Shape::of(out.info(), out_arg)?.non_empty();
-    let mut matrices = copies.map(|place| ctx.out(place)).transpose()?;
+    let mut matrices = copies.map(|arg| ctx.out(arg)).transpose()?;
     let solved = out.info().clone();
     let batch = batch_of(&solved);
     let written = matrices.as_ref().zip(copies);
-    let written = written.map(|(it, place)| Shape::of(it.info(), place)).transpose()?;
+    let written = written.map(|(it, arg)| Shape::of(it.info(), arg)).transpose()?;
     let count = written.map_or(count, |written| count.max(written.non_empty()));
     let matrix = Matrix { cols: shape.cols, data, parallel };
     let mut solution = Matrix { cols: right.cols, data: solution, parallel };
@@ -462,7 +462,7 @@ fn each_parts(
         read(&input, index, cols, matrix.data);
         make(index, &mut matrix, pivots)?;
         if rows_wanted && rows > 0 {
-            order.iter_mut().enumerate().for_each(|(row, place)| *place = row as f64);
+            order.iter_mut().enumerate().for_each(|(row, slot)| *slot = row as f64);
             for (row, pivot) in pivots.iter().enumerate() {
                 order.swap(row, *pivot as usize - 1);
             }

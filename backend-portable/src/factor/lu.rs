@@ -195,7 +195,7 @@ fn factor_all(
     };
     let (data, pivots) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let checks = info.map(|(_, check)| ctx.bool(check)).transpose()?.unwrap_or(false);
-    let (mut factors, mut places) = (ctx.out(out)?, ctx.out(out + 1)?);
+    let (mut factors, mut pivots_out) = (ctx.out(out)?, ctx.out(out + 1)?);
     let mut infos = info.map(|(info, _)| ctx.out(info)).transpose()?;
     let mut matrix = Matrix { cols: shape.cols, data, parallel };
     for index in 0..shape.count {
@@ -208,7 +208,7 @@ fn factor_all(
             return Err(KernelError::argument(0, "a matrix is singular"));
         }
         write(&mut factors, index, shape.cols, matrix.data);
-        write_vector(&mut places, index, pivots);
+        write_vector(&mut pivots_out, index, pivots);
         if let Some(infos) = &mut infos {
             write_scalar(infos, index, singular as f64);
         }

@@ -232,9 +232,9 @@ fn write_scalar(tensor: &mut TensorMut, index: usize, value: f64) {
 fn put(tensor: &mut TensorMut, at: isize, value: f64) {
     let (scalar_type, size) = (tensor.scalar_type, tensor.scalar_type.size());
     let start = usize::try_from(at).ok().and_then(|at| at.checked_mul(size));
-    let place = start.and_then(|start| tensor.bytes_mut().get_mut(start..start + size));
-    if let Some(place) = place {
-        store(scalar_type, place, &[value]);
+    let bytes = start.and_then(|start| tensor.bytes_mut().get_mut(start..start + size));
+    if let Some(bytes) = bytes {
+        store(scalar_type, bytes, &[value]);
     }
 }
 
@@ -253,8 +253,8 @@ impl Matrix<'_> {
 
     #[inline(always)]
     fn set(&mut self, row: usize, col: usize, value: f64) {
-        if let Some(place) = self.data.get_mut(row * self.cols + col) {
-            *place = value;
+        if let Some(slot) = self.data.get_mut(row * self.cols + col) {
+            *slot = value;
         }
     }
 

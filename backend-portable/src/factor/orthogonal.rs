@@ -94,9 +94,9 @@ fn find_reflection(matrix: &mut Matrix, k: usize, vector: &mut [f64]) {
     let first = matrix.at(k, k);
     let norm = -libm::sqrt(first * first + below).copysign(first);
     let length = libm::sqrt((first - norm) * (first - norm) + below);
-    for (row, place) in vector.iter_mut().enumerate().skip(k) {
+    for (row, slot) in vector.iter_mut().enumerate().skip(k) {
         let value = if row == k { first - norm } else { matrix.at(row, k) };
-        *place = value / length;
+        *slot = value / length;
     }
 }
 

@@ -212,7 +212,8 @@ fn polar(ctx: &mut Invoke) -> Result<(), KernelError> {
         right.identity();
         singular_values(&mut left, &mut right, lengths);
         complete_basis(&mut left, lengths);
-        // With the singular value decomposition `A = L S V'`: `U = L V'` and `H = V S V'`.
+        // For the singular value decomposition `A = L S V'`, the polar factors are `U = L V'` and
+        // `H = V S V'`.
         for row in 0..rows {
             if made.is_cancelled() {
                 break;

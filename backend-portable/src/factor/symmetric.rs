@@ -86,18 +86,18 @@ fn swap_columns(matrix: &mut Matrix, a: usize, b: usize) {
 
 /// Sorts values, and the columns of the matrices accordingly.
 fn sort_by_value(values: &mut [f64], descending: bool, columns: &mut [&mut Matrix]) {
-    for place in 0..values.len() {
-        let mut best = place;
-        for other in place + 1..values.len() {
+    for position in 0..values.len() {
+        let mut best = position;
+        for other in position + 1..values.len() {
             let (a, b) = (values[other], values[best]);
             if if descending { a > b } else { a < b } {
                 best = other;
             }
         }
-        if best != place {
-            values.swap(place, best);
+        if best != position {
+            values.swap(position, best);
             for matrix in columns.iter_mut() {
-                swap_columns(matrix, place, best);
+                swap_columns(matrix, position, best);
             }
         }
     }

@@ -123,13 +123,14 @@ fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
             if matrix.is_cancelled() {
                 break;
             }
-            let place = |k: usize| if left { (k, line) } else { (line, k) };
+            let coordinates = |k: usize| if left { (k, line) } else { (line, k) };
             for step in 0..n {
                 let row = if from_below { n - 1 - step } else { step };
                 let known = if from_below { row + 1..n } else { 0..row };
-                let known: f64 =
-                    known.map(|k| matrix.at(row, k) * solution.at(place(k).0, place(k).1)).sum();
-                let (i, j) = place(row);
+                let known: f64 = known
+                    .map(|k| matrix.at(row, k) * solution.at(coordinates(k).0, coordinates(k).1))
+                    .sum();
+                let (i, j) = coordinates(row);
                 let value = solution.at(i, j) - known;
                 solution.set(i, j, if unit { value } else { value / matrix.at(row, row) });
             }

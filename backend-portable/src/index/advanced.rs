@@ -157,7 +157,7 @@ impl Pattern {
 
 /// Maximum bytes of scratch memory for the offsets.
 fn scratch_bytes(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelError> {
-    let (mut most, mut masks) = (0usize, 1usize);
+    let (mut max_len, mut masks) = (0usize, 1usize);
     let mut shape = Sizes::new();
     for position in 0..ctx.list_len(1)? {
         let Some(index) = ctx.list_info(1, position)? else { continue };
@@ -166,14 +166,14 @@ fn scratch_bytes(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelErro
         } else if let Some(common) = broadcast(&shape, &index.sizes) {
             shape = common;
         }
-        most = most.max(index.numel());
+        max_len = max_len.max(index.numel());
     }
     let last = shape.last().and_then(|&last| usize::try_from(last).ok()).unwrap_or(1);
     let numel = checked_numel(&shape).unwrap_or(0);
     let widened = (numel / last.max(1)).max(1).saturating_mul(last.max(masks));
     let large = bad(1, "indices are too large");
     let _ = info;
-    widened.max(most).checked_mul(8).filter(|&bytes| bytes <= isize::MAX as usize).ok_or(large)
+    widened.max(max_len).checked_mul(8).filter(|&bytes| bytes <= isize::MAX as usize).ok_or(large)
 }
 
 /// Number of true elements of a mask.

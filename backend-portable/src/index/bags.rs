@@ -98,10 +98,10 @@ fn run(ctx: &mut Invoke) -> Result<(), KernelError> {
     let indices = Indices::checked(&index, 1, 0, weight.size(0))?;
     let offsets = Indices::checked(&offset, 2, 0, index.numel().saturating_add(1))?;
     let (out, mut bag_of) = (ctx.out(9)?, ctx.out(10)?);
-    let (mut sizes, mut places) = (ctx.out(11)?, ctx.out(12)?);
+    let (mut sizes, mut max_indices) = (ctx.out(11)?, ctx.out(12)?);
     let bags = out.size(0);
     sizes.bytes_mut().fill(0);
-    places.bytes_mut().fill(0);
+    max_indices.bytes_mut().fill(0);
     if bags > 0 && offsets.at(0) != 0 {
         return Err(bad(2, "must begin with 0"));
     }
@@ -131,10 +131,10 @@ fn run(ctx: &mut Invoke) -> Result<(), KernelError> {
         let bag = Bag { bag, range, counted, mode, padding };
         let scales = scales.as_ref();
         match weight.scalar_type {
-            S::Half => bag.fill::<f16, f32>(&weight, &indices, scales, out, &mut places),
-            S::BFloat16 => bag.fill::<bf16, f32>(&weight, &indices, scales, out, &mut places),
-            S::Float => bag.fill::<f32, f32>(&weight, &indices, scales, out, &mut places),
-            _ => bag.fill::<f64, f64>(&weight, &indices, scales, out, &mut places),
+            S::Half => bag.fill::<f16, f32>(&weight, &indices, scales, out, &mut max_indices),
+            S::BFloat16 => bag.fill::<bf16, f32>(&weight, &indices, scales, out, &mut max_indices),
+            S::Float => bag.fill::<f32, f32>(&weight, &indices, scales, out, &mut max_indices),
+            _ => bag.fill::<f64, f64>(&weight, &indices, scales, out, &mut max_indices),
         }
     }
     Ok(())
@@ -155,7 +155,7 @@ impl Bag {
         indices: &Indices,
         scales: Option<&TensorRef>,
         out: &mut [u8],
-        places: &mut torchlet_core::TensorMut,
+        max_indices: &mut torchlet_core::TensorMut,
     ) {
         let (rows, columns) = (stride(weight.info(), 0), stride(weight.info(), 1));
         let width = weight.size(1);
@@ -164,7 +164,7 @@ impl Bag {
         for column in 0..width {
             let mut result = C::default();
             let mut first = true;
-            let mut place = 0;
+            let mut max_index = 0;
             for position in self.range.clone() {
                 let row = indices.at(position as isize);
                 if row == self.padding {
@@ -174,7 +174,7 @@ impl Bag {
                 let value = table.get(at as usize).map_or(C::default(), |value| C::of(*value));
                 if self.mode == MAX {
                     if first || value > result {
-                        (result, place) = (value, row as usize);
+                        (result, max_index) = (value, row as usize);
                     }
                 } else {
                     let scale = scales.and_then(|scales| {
@@ -192,7 +192,7 @@ impl Bag {
                 *out = result.to();
             }
             if self.mode == MAX {
-                set(places, target, place);
+                set(max_indices, target, max_index);
             }
         }
     }

@@ -63,7 +63,7 @@ fn scatter<E: Item>(
     let [out_step, step, mask_step] = walk.inner_steps();
     let mut used = 0;
     let mut short = false;
-    walk.for_each_run(0, walk.numel(), &mut |_, [mut place, mut at, mut flag], len| {
+    walk.for_each_run(0, walk.numel(), &mut |_, [mut target, mut at, mut flag], len| {
         for _ in 0..len {
             let chosen = mask.get(flag as usize).is_some_and(|&flag| flag != 0);
             let value = if chosen {
@@ -73,11 +73,11 @@ fn scatter<E: Item>(
             } else {
                 input.get(at as usize)
             };
-            match (out.get_mut(place as usize), value) {
+            match (out.get_mut(target as usize), value) {
                 (Some(out), Some(value)) => *out = *value,
                 _ => short |= chosen,
             }
-            place = place.wrapping_add(out_step);
+            target = target.wrapping_add(out_step);
             at = at.wrapping_add(step);
             flag = flag.wrapping_add(mask_step);
         }

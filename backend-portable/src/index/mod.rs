@@ -34,7 +34,7 @@ pub(crate) enum Indices<'c> {
 }
 
 impl<'c> Indices<'c> {
-    /// The values of argument `arg`, checked to be in `first..size`.
+    /// Returns the indices in argument `arg`, after checking that all are in `first..size`.
     pub(crate) fn checked(
         tensor: &TensorRef<'c>,
         arg: usize,

@@ -118,8 +118,8 @@ kernels! { READING:
         });
 }
 
-/// Fills an output. Each element is read at the position of the first walk, plus `offset` of the
-/// position of the second walk.
+/// Fills an output. Each element is read at a position of the first walk, plus `offset(p)`, where
+/// `p` is the matching position of the second walk.
 pub(crate) fn copy_indexed<E: Item>(
     parallel: &dyn Parallel,
     walk: &Walk<2>,
@@ -139,8 +139,8 @@ pub(crate) fn copy_indexed<E: Item>(
             }
             let (mut at, mut index) = (at, index);
             for target in target {
-                let place = at.wrapping_add(offset(index)) as usize;
-                if let Some(value) = input.get(place) {
+                let position = at.wrapping_add(offset(index)) as usize;
+                if let Some(value) = input.get(position) {
                     *target = *value;
                 }
                 at = at.wrapping_add(step);

@@ -119,8 +119,8 @@ fn index_reduce(ctx: &mut Invoke) -> Result<(), KernelError> {
     let for_each = |visit: &mut dyn FnMut(usize, usize)| {
         walk.for_each_run(0, walk.numel(), &mut |_, [mut to, mut from, mut position], len| {
             for _ in 0..len {
-                let place = to.wrapping_add(indices.offset(position, along));
-                visit(place as usize, from as usize);
+                let target = to.wrapping_add(indices.offset(position, along));
+                visit(target as usize, from as usize);
                 to = to.wrapping_add(inner[0]);
                 from = from.wrapping_add(inner[1]);
                 position = position.wrapping_add(inner[2]);
@@ -161,8 +161,8 @@ fn put(ctx: &mut Invoke) -> Result<(), KernelError> {
     }
     by_size!(source.scalar_type.size(), |E| {
         let (out, source) = (items_mut::<E>(out), items::<E>(source.bytes()));
-        for_each(&mut |place, from| {
-            if let (Some(out), Some(value)) = (out.get_mut(place), source.get(from)) {
+        for_each(&mut |target, from| {
+            if let (Some(out), Some(value)) = (out.get_mut(target), source.get(from)) {
                 *out = *value;
             }
         });

@@ -24,8 +24,8 @@ kernels! { WRITING:
                 by_size!(source.scalar_type.size(), |E| {
                     let out = items_mut::<E>(core::mem::take(&mut scatter.out));
                     let source = items::<E>(source.bytes());
-                    scatter.for_each(&mut |place, from| {
-                        if let (Some(out), Some(value)) = (out.get_mut(place), source.get(from)) {
+                    scatter.for_each(&mut |target, from| {
+                        if let (Some(out), Some(value)) = (out.get_mut(target), source.get(from)) {
                             *out = *value;
                         }
                     });
@@ -46,8 +46,8 @@ kernels! { WRITING:
                 by_size!(found.size(), |E| {
                     let out = items_mut::<E>(core::mem::take(&mut scatter.out));
                     let value: E = bytemuck::pod_read_unaligned(&bytes[..size_of::<E>()]);
-                    scatter.for_each(&mut |place, _| {
-                        if let Some(out) = out.get_mut(place) {
+                    scatter.for_each(&mut |target, _| {
+                        if let Some(out) = out.get_mut(target) {
                             *out = value;
                         }
                     });
@@ -140,7 +140,7 @@ kernels! { WRITING:
                     let out = core::mem::take(&mut scatter.out);
                     // All positions get the same value.
                     let for_each = |visit: &mut dyn FnMut(usize, usize)| {
-                        scatter.for_each(&mut |place, _| visit(place, 0));
+                        scatter.for_each(&mut |target, _| visit(target, 0));
                     };
                     reduce::<T>(&for_each, (out, source), kind, true, None);
                 }, else ());
@@ -341,9 +341,9 @@ pub(super) fn reduce<T: Number>(
     if let Some(counts) = &mut counts {
         counts.fill(u32::from(include_self));
     }
-    for_each(&mut |place, from| {
-        let (Some(out), Some(&value)) = (out.get_mut(place), source.get(from)) else { return };
-        match counts.as_mut().and_then(|counts| counts.get_mut(place)) {
+    for_each(&mut |target, from| {
+        let (Some(out), Some(&value)) = (out.get_mut(target), source.get(from)) else { return };
+        match counts.as_mut().and_then(|counts| counts.get_mut(target)) {
             Some(count) => {
                 *out = if *count == 0 { value } else { kind.combine(*out, value) };
                 *count = count.saturating_add(1);

@@ -7,7 +7,7 @@ use crate::number::unsupported;
 use crate::types;
 use torchlet_core::{Invoke, KernelError, Plan, Prepare, ScalarType};
 
-/// Elements that are read at once.
+/// Number of elements that are read at a time.
 const BLOCK: usize = 32;
 
 /// Returns a plan if the first of these tensors is complex. All tensors must have the same type.

@@ -212,7 +212,7 @@ struct Packed {
 
 impl Packed {
     /// Size in bytes of the quantized values of one group, for eight rows.
-    fn codes(&self) -> usize {
+    fn group_bytes(&self) -> usize {
         self.group * self.bits
     }
 
@@ -232,28 +232,30 @@ impl Packed {
         let together = self.together().unwrap_or(0);
         let start = HEADER.saturating_add((first / ROWS).saturating_mul(together));
         let bytes = bytes.get(start..start.saturating_add(together)).unwrap_or_default();
-        let groups = bytes.chunks_exact(self.codes() + ROWS * 8);
+        let groups = bytes.chunks_exact(self.group_bytes() + ROWS * 8);
         for (number, group) in groups.enumerate() {
-            let (codes, rest) = group.split_at(self.codes());
+            let (quantized, rest) = group.split_at(self.group_bytes());
             let mut scales = [0f32; ROWS];
             for (scale, bytes) in scales.iter_mut().zip(rest.as_chunks::<4>().0) {
                 *scale = f32::from_le_bytes(*bytes);
             }
-            for (part, codes) in codes.chunks_exact(ROWS * ELEMENTS * self.bits / 8).enumerate() {
+            for (part, quantized) in
+                quantized.chunks_exact(ROWS * ELEMENTS * self.bits / 8).enumerate()
+            {
                 let column = number * self.group + part * ELEMENTS;
                 for packed_index in 0..ROWS * ELEMENTS {
-                    let code = match self.bits {
+                    let value = match self.bits {
                         4 => {
-                            let byte = codes[packed_index / 32 * 16 + packed_index % 16];
+                            let byte = quantized[packed_index / 32 * 16 + packed_index % 16];
                             let half = if packed_index % 32 < 16 { byte & 15 } else { byte >> 4 };
                             f32::from(half) - 8.0
                         }
-                        _ => f32::from(codes[packed_index] as i8),
+                        _ => f32::from(quantized[packed_index] as i8),
                     };
                     let (side, row) = (packed_index / (ROWS * 8), packed_index / 8 % ROWS);
                     let at = row * self.width + column + side * 8 + packed_index % 8;
                     if let (Some(out), Some(scale)) = (out.get_mut(at), scales.get(row)) {
-                        *out = code * scale;
+                        *out = value * scale;
                     }
                 }
             }

@@ -36,22 +36,22 @@ fn run<T: Element + Into<i32>>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let (product, _) = mm(&a.sizes, &b.sizes).ok_or(mismatched(1))?;
     let (a_layout, b_layout) = (MatrixLayout::last_two(&a), MatrixLayout::last_two(&b));
-    let (codes, weights) = (a.data::<T>()?, b.data::<i8>()?);
+    let (lhs, weights) = (a.data::<T>()?, b.data::<i8>()?);
     let out = ctx.out(2)?.into_data::<i32>()?;
     let (k, n) = (product.k, product.n.max(1));
     let rows = chunk_of_work(ctx.parallel(), product.m, k.saturating_mul(n), GRAIN);
     for_each_chunk_mut(ctx.parallel(), out, rows * n, &|chunk, out: &mut [i32]| {
         for (row, out) in out.chunks_mut(n).enumerate() {
             let first = (chunk * rows + row) * a_layout.row;
-            let code =
-                |p: usize| codes.get(first + p * a_layout.col).map_or(0, |&code| code.into());
+            let value =
+                |p: usize| lhs.get(first + p * a_layout.col).map_or(0, |&value| value.into());
             out.fill(0);
             if b_layout.col == 1 {
                 for p in 0..k {
-                    let code: i32 = code(p);
+                    let value: i32 = value(p);
                     let line = weights.get(p * b_layout.row..).unwrap_or_default();
                     for (sum, &weight) in out.iter_mut().zip(line) {
-                        *sum = sum.wrapping_add(code.wrapping_mul(weight.into()));
+                        *sum = sum.wrapping_add(value.wrapping_mul(weight.into()));
                     }
                 }
                 continue;
@@ -59,7 +59,7 @@ fn run<T: Element + Into<i32>>(ctx: &mut Invoke) -> Result<(), KernelError> {
             for (column, sum) in out.iter_mut().enumerate() {
                 let line = weights.get(column * b_layout.col..).unwrap_or_default();
                 for (p, &weight) in line.iter().step_by(b_layout.row.max(1)).take(k).enumerate() {
-                    *sum = sum.wrapping_add(code(p).wrapping_mul(weight.into()));
+                    *sum = sum.wrapping_add(value(p).wrapping_mul(weight.into()));
                 }
             }
         }

@@ -42,7 +42,7 @@ kernels! {
     );
 }
 
-/// Elements per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 
 /// Row layout and arguments of a norm.

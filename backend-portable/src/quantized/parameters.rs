@@ -86,8 +86,8 @@ fn choose(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let (first, last) = (ctx.int(1)?, ctx.int(2)?);
     let (low, high) = range(&input, 0, 1, input.numel());
-    let numbers = (last as f64 - first as f64) as f32;
-    let scale = least((high - low) / numbers, ctx.float(3)? as f32);
+    let steps = (last as f64 - first as f64) as f32;
+    let scale = least((high - low) / steps, ctx.float(3)? as f32);
     let zero = first
         .saturating_sub(i64::from_f32((low / scale).round_even()))
         .clamp(first, last.max(first));

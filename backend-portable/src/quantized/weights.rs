@@ -349,8 +349,8 @@ fn add(ctx: &mut Invoke) -> Result<(), KernelError> {
                 let number = (value * inverse).round_even() + out_zero;
                 *sum = (number as i64).max(low).min(high);
             }
-            let place = (start + done) * size;
-            let out = out.get_mut(place..place + count * size).unwrap_or_default();
+            let offset = (start + done) * size;
+            let out = out.get_mut(offset..offset + count * size).unwrap_or_default();
             store(info.scalar_type, out, &sums[..count]);
         }
     });

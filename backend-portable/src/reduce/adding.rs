@@ -1,7 +1,9 @@
 //! Sums in PyTorch's order of summation ([`cascade`](super::cascade)): the loop of the sum and mean
 //! kernels.
 
-use super::cascade::{Along, LANES, WIDE, Way, abreast, add_all, along, in_fours, lanes_of};
+use super::cascade::{
+    Accumulation, LANES, MAX_PARALLEL, MergedDim, add_all, in_fours, lanes_of, sum_columns, sum_run,
+};
 use super::engine::{Geometry, Order, Source, Take, spread};
 use super::{Form, store_states};
 use crate::elementwise::Arithmetic;
@@ -35,23 +37,23 @@ pub(super) fn sums_of_tensor<C: Arithmetic, D: Compute>(
 ) {
     let geometry = Geometry::new(input.info(), dims, info, Order::Memory);
     let scalar_type = info.scalar_type;
-    let (source, way) = (Source::new(input), way::<C>(&geometry));
+    let (source, accumulation) = (Source::new(input), accumulation::<C>(&geometry));
     let write = |states: &[C], [bytes]: [&mut [u8]; 1]| {
         store_states(scalar_type, states, bytes, &finish);
     };
     let outs = ([bytes], [scalar_type.size()]);
     spread(parallel, &geometry, outs, &write, &|parallel, range, take| {
-        each_sum(parallel, &source, &geometry, way, range, take);
+        each_sum(parallel, &source, &geometry, accumulation, range, take);
     });
 }
 
-fn way<C>(geometry: &Geometry) -> Way {
+fn accumulation<C>(geometry: &Geometry) -> Accumulation {
     let innermost = |walk: &crate::walk::Walk<1>| {
         let ([step], (sizes, _, _)) = (walk.inner_steps(), walk.levels());
-        Along { size: sizes.last().copied().unwrap_or(1), step }
+        MergedDim { size: sizes.last().copied().unwrap_or(1), step }
     };
     let (summands, results) = (innermost(&geometry.elements), innermost(&geometry.results));
-    Way::of::<C>(summands, results, geometry.elements.levels().0.len() > 1)
+    Accumulation::of::<C>(summands, results, geometry.elements.levels().0.len() > 1)
 }
 
 /// Computes the sums for results `from..to`.
@@ -59,7 +61,7 @@ fn each_sum<C: Arithmetic>(
     parallel: &dyn Parallel,
     source: &Source<C>,
     geometry: &Geometry,
-    way: Way,
+    accumulation: Accumulation,
     (from, to): (usize, usize),
     take: Take<C>,
 ) {
@@ -69,21 +71,21 @@ fn each_sum<C: Arithmetic>(
         while done < len {
             let base = at.wrapping_add(step.wrapping_mul(done as isize));
             let (result, left) = (first + done, len - done);
-            done += match way {
-                Way::Columns(columns) => {
-                    let (is_abreast, alike) = columns.place(result);
-                    let most = if is_abreast { TOGETHER } else { LANES };
-                    let together = alike.min(left).clamp(1, most);
-                    let sums = side_by_side(source, geometry, is_abreast, (base, step), together);
+            done += match accumulation {
+                Accumulation::Columns(columns) => {
+                    let (is_single, alike) = columns.run_from(result);
+                    let max_columns = if is_single { TOGETHER } else { LANES };
+                    let together = alike.min(left).clamp(1, max_columns);
+                    let sums = side_by_side(source, geometry, is_single, (base, step), together);
                     take(result, &sums[..together]);
                     together
                 }
-                Way::Vectors | Way::Fours => {
-                    let mut sums = [C::default(); WIDE];
-                    let sums = &mut sums[..left.min(WIDE)];
+                Accumulation::Vectors | Accumulation::Fours => {
+                    let mut sums = [C::default(); MAX_PARALLEL];
+                    let sums = &mut sums[..left.min(MAX_PARALLEL)];
                     for (i, sum) in sums.iter_mut().enumerate() {
                         let base = base.wrapping_add(step.wrapping_mul(i as isize));
-                        *sum = one(parallel, source, geometry, way, base);
+                        *sum = one(parallel, source, geometry, accumulation, base);
                     }
                     take(result, sums);
                     sums.len()
@@ -95,14 +97,14 @@ fn each_sum<C: Arithmetic>(
 
 /// Maximum number of columns that are summed together, row by row. Their sums are on the stack,
 /// which is small on microcontrollers.
-const TOGETHER: usize = if cfg!(feature = "std") { 128 } else { WIDE };
+const TOGETHER: usize = if cfg!(feature = "std") { 128 } else { MAX_PARALLEL };
 
 /// Sums up to [`TOGETHER`] (or [`LANES`]) adjacent columns; the first is at `base`, and rows have
 /// the stride `step`.
 fn side_by_side<C: Arithmetic>(
     source: &Source<C>,
     geometry: &Geometry,
-    is_abreast: bool,
+    is_single: bool,
     (base, step): (isize, isize),
     columns: usize,
 ) -> [C; TOGETHER] {
@@ -111,11 +113,11 @@ fn side_by_side<C: Arithmetic>(
         source.add_to(sums, base.wrapping_add(stride.wrapping_mul(row as isize)), step);
     };
     let rows = geometry.count();
-    if is_abreast {
-        return abreast(rows, columns, add);
+    if is_single {
+        return sum_columns(rows, columns, add);
     }
     let mut sums = [C::default(); TOGETHER];
-    add_all(&mut sums[..WIDE], &in_fours::<C, WIDE>(rows, columns, add));
+    add_all(&mut sums[..MAX_PARALLEL], &in_fours::<C, MAX_PARALLEL>(rows, columns, add));
     sums
 }
 
@@ -124,7 +126,7 @@ fn one<C: Arithmetic>(
     parallel: &dyn Parallel,
     source: &Source<C>,
     geometry: &Geometry,
-    way: Way,
+    accumulation: Accumulation,
     base: isize,
 ) -> C {
     let [stride] = geometry.elements.inner_steps();
@@ -132,10 +134,12 @@ fn one<C: Arithmetic>(
         let add = |i: usize, sums: &mut [C]| {
             source.add_to(sums, at.wrapping_add(stride.wrapping_mul(i as isize)), stride);
         };
-        match (way, lanes_of::<C>() == LANES) {
-            (Way::Vectors, true) => along::<C, WIDE>(parallel, len, add),
-            (Way::Vectors, false) => along::<C, { WIDE / 2 }>(parallel, len, add),
-            _ => along::<C, 4>(&Serial, len, add),
+        match (accumulation, lanes_of::<C>() == LANES) {
+            (Accumulation::Vectors, true) => sum_run::<C, MAX_PARALLEL>(parallel, len, add),
+            (Accumulation::Vectors, false) => {
+                sum_run::<C, { MAX_PARALLEL / 2 }>(parallel, len, add)
+            }
+            _ => sum_run::<C, 4>(&Serial, len, add),
         }
     };
     if geometry.elements.levels().0.len() < 2 {

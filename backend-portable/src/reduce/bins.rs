@@ -32,8 +32,8 @@ kernels! { BINS:
                     info => return Err(unsupported(5, info.map_or(of, |info| info.scalar_type))),
                 }
             }
-            let most = counts.iter().map(|count| *count as usize + 1).max().unwrap_or(0);
-            let bytes = scratch::bytes_for(most, size_of::<f64>())?;
+            let max_edges = counts.iter().map(|count| *count as usize + 1).max().unwrap_or(0);
+            let bytes = scratch::bytes_for(max_edges, size_of::<f64>())?;
             Ok(Plan::new(edges_alone).with_scratch(bytes))
         },
     );
@@ -193,8 +193,8 @@ fn column_edges(
 fn edges_alone(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let counts = counts(ctx, columns(ctx)?)?;
-    let most = counts.iter().map(|count| *count as usize + 1).max().unwrap_or(0);
-    let memory = scratch::take::<f64>(ctx, most)?;
+    let max_edges = counts.iter().map(|count| *count as usize + 1).max().unwrap_or(0);
+    let memory = scratch::take::<f64>(ctx, max_edges)?;
     for (column, count) in counts.iter().enumerate() {
         let edges = memory.get_mut(..*count as usize + 1).unwrap_or_default();
         column_edges(ctx, &input, column, edges)?;

@@ -3,8 +3,8 @@
 //! A sum is built in levels (cascade summation): at least 16 summands are added to a partial sum,
 //! the same number of partial sums to a partial sum of the next level, and so on. The remainders of
 //! all levels are added at the end, lowest level first. The memory layout determines which summands
-//! are accumulated in parallel ([`Way`]). PyTorch's vectors have 32 bytes in these loops, whatever
-//! instructions it uses (`ATEN_CPU_CAPABILITY` changes no sum).
+//! are accumulated in parallel ([`Accumulation`]). PyTorch's vectors have 32 bytes in these loops,
+//! whatever instructions it uses (`ATEN_CPU_CAPABILITY` changes no sum).
 //!
 //! PyTorch's result depends on its number of threads only for sums of 32,768 or more values to a
 //! single result. This module implements the order of one thread.
@@ -18,11 +18,11 @@ use torchlet_core::Parallel;
 /// Bytes per vector.
 const VECTOR: usize = 32;
 /// Number of partial sums, of scalars or vectors, that are accumulated in parallel.
-const ABREAST: usize = 4;
+const ACCUMULATORS: usize = 4;
 /// Maximum number of values per vector: those of `f32`.
 pub(crate) const LANES: usize = VECTOR / size_of::<f32>();
 /// Maximum number of values that are accumulated in parallel.
-pub(crate) const WIDE: usize = ABREAST * LANES;
+pub(crate) const MAX_PARALLEL: usize = ACCUMULATORS * LANES;
 /// Number of levels of partial sums.
 const LEVELS: u32 = 4;
 /// Minimum number of steps per level. Sums of fewer rows have no levels.
@@ -35,31 +35,31 @@ pub(crate) const fn lanes_of<C>() -> usize {
 
 /// Choice of the values that are accumulated in parallel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Accumulation {
     /// The summands of one result: four vectors of a contiguous run.
     Vectors,
     /// The summands of one result: four at a time.
     Fours,
-    /// Adjacent results, row by row, for those that [`Columns`] selects; [`Fours`](Way::Fours) for
-    /// the others.
+    /// Adjacent results, row by row, for those that [`Columns`] selects;
+    /// [`Fours`](Accumulation::Fours) for the others.
     Columns(Columns),
 }
 
-/// Adjacent results, in groups of `of`.
+/// Groups of adjacent results, and which results of a group are computed with a single partial sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Columns {
     /// Number of contiguous results in a group.
     pub(crate) of: usize,
     /// Number of results at the start of a group that are computed with a single partial sum each.
-    pub(crate) abreast: usize,
+    pub(crate) single: usize,
 }
 
 impl Columns {
     /// Returns whether this result is computed with a single partial sum, and the number of
     /// consecutive results, from this one on, for which that is the same.
-    pub(crate) fn place(&self, result: usize) -> (bool, usize) {
+    pub(crate) fn run_from(&self, result: usize) -> (bool, usize) {
         let column = result % self.of.max(1);
-        match self.abreast.checked_sub(column) {
+        match self.single.checked_sub(column) {
             None | Some(0) => (false, self.of.saturating_sub(column)),
             Some(left) => (true, left),
         }
@@ -69,31 +69,31 @@ impl Columns {
 /// Size and stride of the innermost dims, merged. The stride is 0 if the innermost dim does not
 /// advance in memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Along {
+pub(crate) struct MergedDim {
     pub(crate) size: usize,
     pub(crate) step: isize,
 }
 
-impl Way {
+impl Accumulation {
     /// Selects PyTorch's algorithm for summands of type `C`, from the merged innermost dims of
     /// summands and results. `runs` is true if further dims are reduced.
-    pub(crate) fn of<C>(summands: Along, results: Along, runs: bool) -> Way {
+    pub(crate) fn of<C>(summands: MergedDim, results: MergedDim, runs: bool) -> Accumulation {
         let lanes = lanes_of::<C>();
-        let wide = ABREAST * lanes;
+        let wide = ACCUMULATORS * lanes;
         let columns = |together: usize| {
-            let abreast = results.size / together * together;
-            Way::Columns(Columns { of: results.size, abreast })
+            let single = results.size / together * together;
+            Accumulation::Columns(Columns { of: results.size, single })
         };
         if summands.step == 1 && summands.size >= lanes {
-            Way::Vectors
+            Accumulation::Vectors
         } else if runs {
-            Way::Fours
+            Accumulation::Fours
         } else if results.step == 1 && results.size >= lanes {
             columns(wide)
         } else if summands.step < results.step {
-            Way::Fours
+            Accumulation::Fours
         } else {
-            columns(ABREAST)
+            columns(ACCUMULATORS)
         }
     }
 }
@@ -124,17 +124,17 @@ pub(crate) trait Adds: Copy {
 }
 
 /// Addition of scalars.
-struct Numbers<C>(PhantomData<C>);
+struct ScalarAddition<C>(PhantomData<C>);
 
-impl<C> Clone for Numbers<C> {
+impl<C> Clone for ScalarAddition<C> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<C> Copy for Numbers<C> {}
+impl<C> Copy for ScalarAddition<C> {}
 
-impl<C: Arithmetic> Adds for Numbers<C> {
+impl<C: Arithmetic> Adds for ScalarAddition<C> {
     type V = C;
     #[inline(always)]
     fn zero(self) -> C {
@@ -222,7 +222,7 @@ fn in_parallel<C: Arithmetic, const N: usize>(
         let sums = &mut sums[..(whole - done).min(PARTS)];
         for_each_chunk_mut(parallel, sums, 1, &|i, sums| {
             let first = (done + i) * part_rows;
-            sums.fill(part(Numbers(PhantomData), power, first..first + part_rows, &add));
+            sums.fill(part(ScalarAddition(PhantomData), power, first..first + part_rows, &add));
         });
         for sum in sums.iter() {
             add_all(&mut third, sum);
@@ -232,7 +232,7 @@ fn in_parallel<C: Arithmetic, const N: usize>(
             }
         }
     }
-    let mut low = part(Numbers(PhantomData), power, whole * part_rows..rows, add);
+    let mut low = part(ScalarAddition(PhantomData), power, whole * part_rows..rows, add);
     add_all(&mut low, &third);
     add_all(&mut low, &fourth);
     low
@@ -241,17 +241,17 @@ fn in_parallel<C: Arithmetic, const N: usize>(
 /// Sums a contiguous run, with vectors of `N / 4` values. `add(i, values)` adds the elements from
 /// index `i` on to `values`.
 #[inline(always)]
-pub(crate) fn along<C: Arithmetic, const N: usize>(
+pub(crate) fn sum_run<C: Arithmetic, const N: usize>(
     parallel: &dyn Parallel,
     len: usize,
     add: impl Fn(usize, &mut [C]) + Sync,
 ) -> C {
-    let lanes = N / ABREAST;
+    let lanes = N / ACCUMULATORS;
     let groups = len / N;
     let mut sums: [C; N] = if parallel.threads() > 1 && groups >> (2 * power(groups)) > 1 {
         in_parallel(parallel, groups, |group, sums| add(group * N, sums))
     } else {
-        cascade(Numbers(PhantomData), groups, |group, sums| add(group * N, sums))
+        cascade(ScalarAddition(PhantomData), groups, |group, sums| add(group * N, sums))
     };
     let (mut at, mut total) = (groups * N, C::default());
     while at + lanes <= len {
@@ -269,8 +269,8 @@ pub(crate) fn along<C: Arithmetic, const N: usize>(
 /// Adds the four parallel partial sums; the result is the first of them.
 #[inline(always)]
 fn join<C: Arithmetic, const N: usize>(sums: &mut [C; N]) {
-    let (first, others) = sums.split_at_mut(N / ABREAST);
-    others.chunks_exact(N / ABREAST).for_each(|other| add_all(first, other));
+    let (first, others) = sums.split_at_mut(N / ACCUMULATORS);
+    others.chunks_exact(N / ACCUMULATORS).for_each(|other| add_all(first, other));
 }
 
 #[inline(always)]
@@ -280,16 +280,16 @@ fn add_up<C: Arithmetic>(start: C, values: &[C]) -> C {
 
 /// Sums up to `N` columns, row by row. `add(row, sums)` adds a row to the sums.
 #[inline(always)]
-pub(crate) fn abreast<C: Arithmetic, const N: usize>(
+pub(crate) fn sum_columns<C: Arithmetic, const N: usize>(
     rows: usize,
     columns: usize,
     add: impl Fn(usize, &mut [C]),
 ) -> [C; N] {
     if columns == N {
         // The trip count is constant here.
-        return cascade(Numbers(PhantomData), rows, |row, sums| add(row, sums));
+        return cascade(ScalarAddition(PhantomData), rows, |row, sums| add(row, sums));
     }
-    cascade(Numbers(PhantomData), rows, |row, sums| add(row, &mut sums[..columns]))
+    cascade(ScalarAddition(PhantomData), rows, |row, sums| add(row, &mut sums[..columns]))
 }
 
 /// Sums up to `N / 4` columns, four rows at a time; the sums are at the start of the result.
@@ -299,23 +299,23 @@ pub(crate) fn in_fours<C: Arithmetic, const N: usize>(
     columns: usize,
     add: impl Fn(usize, &mut [C]),
 ) -> [C; N] {
-    let each = N / ABREAST;
-    let groups = rows / ABREAST;
-    // The trip count is constant if possible.
+    let each = N / ACCUMULATORS;
+    let groups = rows / ACCUMULATORS;
+    // In the first case, the trip count of the inner loop is known at compile time.
     let mut sums: [C; N] = if columns == each {
-        cascade(Numbers(PhantomData), groups, |group, sums| {
+        cascade(ScalarAddition(PhantomData), groups, |group, sums| {
             for (row, sums) in sums.chunks_exact_mut(each).enumerate() {
-                add(group * ABREAST + row, sums);
+                add(group * ACCUMULATORS + row, sums);
             }
         })
     } else {
-        cascade(Numbers(PhantomData), groups, |group, sums| {
+        cascade(ScalarAddition(PhantomData), groups, |group, sums| {
             for (row, sums) in sums.chunks_exact_mut(each).enumerate() {
-                add(group * ABREAST + row, &mut sums[..columns]);
+                add(group * ACCUMULATORS + row, &mut sums[..columns]);
             }
         })
     };
-    for row in groups * ABREAST..rows {
+    for row in groups * ACCUMULATORS..rows {
         add(row, &mut sums[..columns]);
     }
     join(&mut sums);
@@ -325,11 +325,11 @@ pub(crate) fn in_fours<C: Arithmetic, const N: usize>(
 /// Sums over vectors of adjacent columns; `at(row, i)` is vector `i` of a row.
 #[cfg(feature = "engine")]
 pub(crate) mod vectors {
-    use super::{ABREAST, Adds, LANES, cascade};
+    use super::{ACCUMULATORS, Adds, LANES, cascade};
 
     /// Sums `N` vectors of columns, row by row.
     #[inline(always)]
-    pub(crate) fn abreast<A: Adds, const N: usize>(
+    pub(crate) fn sum_columns<A: Adds, const N: usize>(
         adds: A,
         rows: usize,
         at: impl Fn(usize, usize) -> A::V,
@@ -348,19 +348,20 @@ pub(crate) mod vectors {
         rows: usize,
         at: impl Fn(usize, usize) -> A::V,
     ) -> A::V {
-        let groups = rows / ABREAST;
-        let [mut first, b, c, d] = cascade(adds, groups, |group, sums: &mut [A::V; ABREAST]| {
-            for (row, sum) in sums.iter_mut().enumerate() {
-                *sum = adds.add(*sum, at(group * ABREAST + row, 0));
-            }
-        });
-        for row in groups * ABREAST..rows {
+        let groups = rows / ACCUMULATORS;
+        let [mut first, b, c, d] =
+            cascade(adds, groups, |group, sums: &mut [A::V; ACCUMULATORS]| {
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    *sum = adds.add(*sum, at(group * ACCUMULATORS + row, 0));
+                }
+            });
+        for row in groups * ACCUMULATORS..rows {
             first = adds.add(first, at(row, 0));
         }
         adds.add(adds.add(adds.add(first, b), c), d)
     }
 
-    /// Sums columns, each in the order of [`along`](super::along).
+    /// Sums columns, each in the order of [`sum_run`](super::sum_run).
     #[inline(always)]
     pub(crate) fn in_vectors<A: Adds>(
         adds: A,

@@ -1,7 +1,7 @@
 //! Sums and means of complex values, in PyTorch's order for contiguous summands.
 
 use super::Form;
-use super::cascade::{add_all, along};
+use super::cascade::{add_all, sum_run};
 use super::engine::{Geometry, Order};
 use crate::elementwise::Arithmetic;
 use crate::elementwise::complex::{is_complex, part, write};
@@ -61,9 +61,9 @@ pub(super) fn sums<C: Real + Arithmetic, const MEAN: bool>(
             };
             // A vector has 32 bytes.
             let sum = match size {
-                8 => along::<C, 16>(&Serial, len, add),
-                16 => along::<C, 8>(&Serial, len, add),
-                _ => along::<C, 4>(&Serial, len, add),
+                8 => sum_run::<C, 16>(&Serial, len, add),
+                16 => sum_run::<C, 8>(&Serial, len, add),
+                _ => sum_run::<C, 4>(&Serial, len, add),
             };
             total = Arithmetic::add(total, sum);
         });

@@ -46,9 +46,9 @@ kernels! {
 fn for_each(tensor: &TensorRef, visit: &mut dyn FnMut(usize, i64)) {
     with_number!(tensor.scalar_type, |T| {
         let step = tensor.strides().first().copied().unwrap_or(1).max(1);
-        let numbers = elements::<T>(tensor.bytes()).iter().step_by(step);
-        for (place, number) in numbers.take(tensor.numel()).enumerate() {
-            visit(place, crate::number::Number::to_i64(*number));
+        let elements_iter = elements::<T>(tensor.bytes()).iter().step_by(step);
+        for (position, number) in elements_iter.take(tensor.numel()).enumerate() {
+            visit(position, crate::number::Number::to_i64(*number));
         }
     }, else ());
 }
@@ -81,9 +81,15 @@ fn bincount(ctx: &mut Invoke) -> Result<(), KernelError> {
     macro_rules! sum {
         ($t:ty) => {{
             let sums = elements_mut::<$t>(out.bytes_mut());
-            for_each(&input, &mut |place, number| {
+            for_each(&input, &mut |position, number| {
                 let mut weight: [$t; 1] = [0.0];
-                load(weights.scalar_type, weights.bytes(), (place * step) as isize, 1, &mut weight);
+                load(
+                    weights.scalar_type,
+                    weights.bytes(),
+                    (position * step) as isize,
+                    1,
+                    &mut weight,
+                );
                 if let Some(sum) = usize::try_from(number).ok().and_then(|at| sums.get_mut(at)) {
                     *sum += weight[0];
                 }

@@ -25,14 +25,14 @@ kernels! {
     PDIST_OUT = Kernel::new("aten::_pdist_forward.out", &[Tensor, Float, Out], prepare_within);
 }
 
-/// Values per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 /// Minimum number of operations per thread.
 const GRAIN: usize = 1 << 14;
 
 pub(super) fn check_norm(args: &Arguments, arg: usize) -> Result<(), KernelError> {
     let p = args.float(arg)?;
-    // Also rejects NaN.
+    // This also rejects NaN.
     if p >= 0.0 { Ok(()) } else { Err(KernelError::argument(arg, "must not be negative")) }
 }
 
@@ -172,9 +172,9 @@ impl<C: Real + Ordered> Norm<C> {
     }
 
     /// Distance between two vectors of `len` elements, each given by its first element and stride.
-    /// If `OF_NUMBERS`, the maximum norm ignores NaN, as PyTorch does in `cdist`; otherwise NaN
+    /// If `IGNORE_NAN`, the maximum norm ignores NaN, as PyTorch does in `cdist`; otherwise NaN
     /// propagates, as in `pdist`.
-    fn distance<const OF_NUMBERS: bool>(
+    fn distance<const IGNORE_NAN: bool>(
         &self,
         [a, b]: [&TensorRef; 2],
         at: [isize; 2],
@@ -184,14 +184,14 @@ impl<C: Real + Ordered> Norm<C> {
         let (mut x, mut y) = ([C::default(); BLOCK], [C::default(); BLOCK]);
         let mut total = C::default();
         let add = |a: C, b: C| a + b;
-        let leads = |a: C, b: C| if OF_NUMBERS { b > a } else { b.above(a) };
+        let leads = |a: C, b: C| if IGNORE_NAN { b > a } else { b.above(a) };
         let largest = |a: C, b: C| if leads(a, b) { b } else { a };
         for done in (0..len).step_by(BLOCK) {
             let count = BLOCK.min(len - done);
             let (x, y) = (&mut x[..count], &mut y[..count]);
-            let place = |i: usize| at[i].wrapping_add(steps[i].wrapping_mul(done as isize));
-            load(a.scalar_type, a.bytes(), place(0), steps[0], x);
-            load(b.scalar_type, b.bytes(), place(1), steps[1], y);
+            let offset = |i: usize| at[i].wrapping_add(steps[i].wrapping_mul(done as isize));
+            load(a.scalar_type, a.bytes(), offset(0), steps[0], x);
+            load(b.scalar_type, b.bytes(), offset(1), steps[1], y);
             for (x, y) in x.iter_mut().zip(y) {
                 let distance = Real::abs(*x - *y);
                 *x = match self {
@@ -247,16 +247,16 @@ fn between<C: Real + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
         chunk * size,
         &|index, bytes: &mut [u8]| {
             let from = index * chunk;
-            let mut places = bytes.chunks_exact_mut(size);
-            let to = from + places.len();
+            let mut slots = bytes.chunks_exact_mut(size);
+            let to = from + slots.len();
             walk.for_each_run(from, to, &mut |_, [at_a, at_b], count| {
-                for (i, place) in (0..count as isize).zip(&mut places) {
+                for (i, slot) in (0..count as isize).zip(&mut slots) {
                     let at = [
                         at_a.wrapping_add(step_a.wrapping_mul(i)),
                         at_b.wrapping_add(step_b.wrapping_mul(i)),
                     ];
                     let distance = norm.distance::<true>([&a, &b], at, [along_a, along_b], len);
-                    store(scalar_type, place, &[distance]);
+                    store(scalar_type, slot, &[distance]);
                 }
             });
         },
@@ -273,12 +273,12 @@ fn within<C: Real + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let strides = input.strides();
     let (row, along) = (strides[0] as isize, strides[1] as isize);
     let (rows, len) = (input.size(0), input.size(1));
-    let mut places = out.bytes_mut().chunks_exact_mut(size);
+    let mut slots = out.bytes_mut().chunks_exact_mut(size);
     for i in 0..rows {
-        for (j, place) in (i + 1..rows).zip(&mut places) {
+        for (j, slot) in (i + 1..rows).zip(&mut slots) {
             let at = [i as isize * row, j as isize * row];
             let distance = norm.distance::<false>([&input; 2], at, [along; 2], len);
-            store(scalar_type, place, &[distance]);
+            store(scalar_type, slot, &[distance]);
         }
     }
     Ok(())

@@ -112,13 +112,13 @@ impl<C: Real + Ordered> Slope<C> {
             // The difference is zero or NaN.
             difference
         };
-        let apart = self.distance != zero;
+        let is_distinct = self.distance != zero;
         match self.norm {
             Norm::Zero => zero,
             Norm::One => self.grad * sign,
-            Norm::Two if apart => self.grad * difference / self.distance,
+            Norm::Two if is_distinct => self.grad * difference / self.distance,
             // For p below 1, the derivative at a zero difference is infinite.
-            Norm::Of(p) if apart && (p > one || difference != zero) => {
+            Norm::Of(p) if is_distinct && (p > one || difference != zero) => {
                 sign * size.pow(p - one) * self.grad / self.distance.pow(p - one)
             }
             Norm::Two | Norm::Of(_) => zero,
@@ -174,9 +174,9 @@ fn between<C: Real + Ordered + Number>(ctx: &mut Invoke) -> Result<(), KernelErr
     for_each_chunk_mut(ctx.parallel(), out, chunk, &|index, out: &mut [C]| {
         let from = index * chunk;
         let to = from + out.len();
-        let mut places = out.iter_mut();
+        let mut slots = out.iter_mut();
         walk.for_each_run(from, to, &mut |_, [at_grad, at_distance, at_a, at_b], len| {
-            for (i, place) in (0..len as isize).zip(&mut places) {
+            for (i, slot) in (0..len as isize).zip(&mut slots) {
                 let x = value(xs, at_a + along_a * i);
                 let mut total = C::default();
                 for other in 0..count as isize {
@@ -186,7 +186,7 @@ fn between<C: Real + Ordered + Number>(ctx: &mut Invoke) -> Result<(), KernelErr
                     let y = value(ys, at_b + along_b * i + step_b * other);
                     total = total + Slope { norm, grad, distance }.at(x - y);
                 }
-                *place = total;
+                *slot = total;
             }
         });
     });
@@ -212,8 +212,8 @@ fn within<C: Real + Ordered + Number>(ctx: &mut Invoke) -> Result<(), KernelErro
                 .map(|row| x.get(row * from[0] + element * from[1]).copied().unwrap_or_default());
             let part = slope.at(one - other);
             for (row, part) in [(i, part), (j, -part)] {
-                if let Some(place) = out.get_mut(row * to[0] + element * to[1]) {
-                    *place = *place + part;
+                if let Some(slot) = out.get_mut(row * to[0] + element * to[1]) {
+                    *slot = *slot + part;
                 }
             }
         }

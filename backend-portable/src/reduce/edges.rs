@@ -46,7 +46,7 @@ kernels! {
     );
 }
 
-/// Values per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 
 fn scratch_for(edges: usize) -> Result<usize, KernelError> {
@@ -112,7 +112,7 @@ pub(super) fn equally_spaced(scalar_type: ScalarType, [low, high]: [f64; 2], edg
     }
 }
 
-/// The first and the last edge.
+/// Returns the first and the last edge: the given range, or that of the values.
 fn range_ends(ctx: &Invoke, input: &TensorRef) -> Result<[f64; 2], KernelError> {
     let rounded = |value| rounded(input.scalar_type, value);
     let (mut low, mut high) = (0.0, 1.0);
@@ -140,8 +140,8 @@ pub(super) fn checked_ends(
     if !low.is_finite() || !high.is_finite() || low > high {
         return Err(KernelError::argument(2, "range must be finite and ordered"));
     }
-    let apart = if low == high { 0.5 } else { 0.0 };
-    Ok([low - apart, high + apart].map(|end| rounded(scalar_type, end)))
+    let margin = if low == high { 0.5 } else { 0.0 };
+    Ok([low - margin, high + margin].map(|end| rounded(scalar_type, end)))
 }
 
 /// Returns the bin of a value, or `None` if it is outside. The last edge belongs to the last bin.

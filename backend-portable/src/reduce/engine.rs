@@ -31,7 +31,7 @@ pub(crate) trait Reducer<C>: Sync {
     fn merge(&self, a: Self::State, b: Self::State) -> Self::State;
 }
 
-/// Number of values per conversion block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 32;
 /// Number of results that are computed together. Their states are on the stack, which is small on
 /// microcontrollers.
@@ -112,14 +112,14 @@ impl Geometry {
 
 /// Pairwise merging of partial states, like a binary counter: only states of the same number of
 /// merges are merged.
-struct Tournament<S> {
+struct PairwiseMerge<S> {
     levels: [S; 32],
     taken: u32,
 }
 
-impl<S: Copy> Tournament<S> {
+impl<S: Copy> PairwiseMerge<S> {
     fn new(start: S) -> Self {
-        Tournament { levels: [start; 32], taken: 0 }
+        PairwiseMerge { levels: [start; 32], taken: 0 }
     }
 
     fn push(&mut self, mut state: S, merge: impl Fn(S, S) -> S) {
@@ -201,7 +201,8 @@ impl<'a, C: Compute> Source<'a, C> {
     }
 }
 
-/// Computes the states of results `from..to` and passes them to `take(index of the first, states)`.
+/// Computes the reduction states of results `from..to`. Calls `take(first, states)` for groups of
+/// consecutive results, where `first` is the index of the group's first result.
 fn each_states<C: Compute, R: Reducer<C>>(
     parallel: &dyn Parallel,
     source: &Source<C>,
@@ -298,7 +299,7 @@ fn one_result<C: Compute, R: Reducer<C>>(
     if count <= 2 * PART {
         return one_part(source, walk, reducer, base, 0, count);
     }
-    let mut all = Tournament::new(reducer.start());
+    let mut all = PairwiseMerge::new(reducer.start());
     let mut done = 0;
     while done < count {
         let mut states = [reducer.start(); PARTS];
@@ -338,7 +339,7 @@ fn one_part<C: Compute, R: Reducer<C>>(
         });
         return state;
     }
-    let mut all = Tournament::new(reducer.start());
+    let mut all = PairwiseMerge::new(reducer.start());
     walk.for_each_run(from, to, &mut |number, [at], len| {
         source.each_block(base.wrapping_add(at), stride, len, |values, first| {
             reducer.fold(&mut state, values, number + first);
@@ -368,7 +369,7 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
     });
 }
 
-/// Callback for states, with the index of the first.
+/// Callback that receives consecutive states, and the index of the first of them.
 pub(super) type Take<'a, S> = &'a mut dyn FnMut(usize, &[S]);
 
 /// Distributes results over threads. `states(parallel, (from, to), take)` computes the states of

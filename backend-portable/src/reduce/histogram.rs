@@ -13,7 +13,7 @@ kernels! {
     HISTC_OUT = Kernel::new("aten::histc.out", &[Tensor, Int, Scalar, Scalar, Out], prepare);
 }
 
-/// Values per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -75,9 +75,9 @@ fn histogram<C: Real + PartialOrd>(ctx: &mut Invoke) -> Result<(), KernelError> 
         if !(value >= low && value <= high) {
             return;
         }
-        let place = rounded(rounded(rounded(value - low) * parts) / width).to_f64() as usize;
-        let place = place.min(bins - 1) * size;
-        if let Some(bytes) = out.bytes_mut().get_mut(place..place + size) {
+        let offset = rounded(rounded(rounded(value - low) * parts) / width).to_f64() as usize;
+        let offset = offset.min(bins - 1) * size;
+        if let Some(bytes) = out.bytes_mut().get_mut(offset..offset + size) {
             let mut known = [C::default()];
             load(scalar_type, bytes, 0, 1, &mut known);
             known[0] = known[0] + C::real(1.0);

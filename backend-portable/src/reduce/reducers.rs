@@ -105,7 +105,7 @@ macro_rules! ordered_floats {
     ($($t:ident),*) => {$(impl Ordered for $t {
         const LOWEST: $t = $t::NEG_INFINITY;
         const HIGHEST: $t = $t::INFINITY;
-        // Branch-free, so that folds vectorize.
+        // Branch-free, so that loops over values vectorize.
         #[inline(always)]
         fn above(self, other: $t) -> bool {
             (self > other) | self.is_nan()

@@ -25,7 +25,7 @@ kernels! {
     );
 }
 
-/// Elements per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 
 /// Reduction of a segment.
@@ -123,12 +123,12 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     Ok(Plan::new(invoke))
 }
 
-/// Number of elements of a tensor with only these dims.
+/// Product of the sizes of these dims.
 fn index_count(info: &TensorInfo, dims: Range<usize>) -> usize {
     dims.map(|dim| info.size(dim)).product()
 }
 
-/// Memory offset of a row-major index over these dims.
+/// Memory offset of the element with this row-major index over these dims; other indices are 0.
 fn offset_of(info: &TensorInfo, dims: Range<usize>, index: usize) -> isize {
     let (mut rest, mut at) = (index, 0);
     for dim in dims.rev() {

@@ -39,7 +39,7 @@ fn indices(sizes: &[i32]) -> Vec<Vec<usize>> {
     all
 }
 
-fn place(info: &TensorInfo, index: &[usize]) -> usize {
+fn offset_of(info: &TensorInfo, index: &[usize]) -> usize {
     index.iter().zip(&info.strides()).map(|(i, stride)| i * stride).sum()
 }
 
@@ -59,7 +59,7 @@ fn groups<T: Copy>(
             .filter(|(dim, _)| keep || !dims.contains(*dim))
             .map(|(dim, &i)| if dims.contains(dim) { 0 } else { i })
             .collect();
-        groups[place(out, &reduced)].push(data[place(input, &index)]);
+        groups[offset_of(out, &reduced)].push(data[offset_of(input, &index)]);
     }
     groups
 }
@@ -130,7 +130,7 @@ fn reduces_any_dims_in_any_layout() {
             &out,
             Order::Index,
             &ArgExtreme::<true>,
-            |(_, place): (f32, usize)| place as i64,
+            |(_, index): (f32, usize)| index as i64,
         );
         for (first, of) in first.iter().zip(&groups) {
             let best = of.iter().copied().fold(f32::MIN, f32::max);
@@ -186,7 +186,7 @@ fn first_nan_is_the_argmax() {
     let dims = DimSet::all(1);
     let largest = run(&Serial, &tensor, dims, &out, Order::Memory, &Max, |x: f32| x);
     assert!(largest[0].is_nan());
-    let place = |(_, place): (f32, usize)| place as i64;
-    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &ArgExtreme::<true>, place), [650]);
-    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &ArgExtreme::<false>, place), [650]);
+    let index = |(_, index): (f32, usize)| index as i64;
+    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &ArgExtreme::<true>, index), [650]);
+    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &ArgExtreme::<false>, index), [650]);
 }

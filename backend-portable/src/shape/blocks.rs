@@ -232,8 +232,8 @@ fn clear<E: Item>(info: &TensorInfo, out: &mut [E], diagonal: i64, lower: bool) 
         let cleared = if lower { edge..columns } else { 0..edge };
         let at = position(info, line.saturating_mul(columns as usize));
         for column in cleared {
-            let place = at.saturating_add((column as usize).saturating_mul(stride));
-            if let Some(out) = out.get_mut(place) {
+            let out_index = at.saturating_add((column as usize).saturating_mul(stride));
+            if let Some(out) = out.get_mut(out_index) {
                 *out = E::zeroed();
             }
         }

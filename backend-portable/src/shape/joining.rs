@@ -105,8 +105,8 @@ fn join(ctx: &mut Invoke, dim: usize, stack: bool) -> Result<(), KernelError> {
     let info = out.info().clone();
     let out = out.into_bytes();
     // In memory, the output consists of rows; each input is a contiguous part of every row.
-    let place = info.dim_order.iter().position(|&at| usize::from(at) == dim);
-    let inner = info.dim_order.iter().skip(place.map_or(0, |place| place + 1));
+    let level = info.dim_order.iter().position(|&at| usize::from(at) == dim);
+    let inner = info.dim_order.iter().skip(level.map_or(0, |level| level + 1));
     let unit: usize = inner.map(|&dim| info.size(usize::from(dim))).product();
     let row = unit.saturating_mul(info.size(dim));
     let mut offset = 0;
@@ -206,8 +206,12 @@ fn convert_as<C: Compute>(
             let values = block.get_mut(..count).unwrap_or_default();
             let at = at.wrapping_add(step.wrapping_mul(done as isize));
             load(input.scalar_type, input.bytes(), at, step, values);
-            let place = (start - from + done) * size;
-            store(out_type, out.get_mut(place..place + count * size).unwrap_or_default(), values);
+            let byte_offset = (start - from + done) * size;
+            store(
+                out_type,
+                out.get_mut(byte_offset..byte_offset + count * size).unwrap_or_default(),
+                values,
+            );
         }
     });
 }
@@ -264,8 +268,8 @@ fn invoke_scatter(ctx: &mut Invoke, out: usize, target: Target) -> Result<(), Ke
     walk.for_each_run(0, walk.numel(), &mut |start, [at], len| {
         for index in 0..len {
             let at = at.wrapping_add(step.wrapping_mul(index as isize));
-            let place = usize::try_from(at).unwrap_or(usize::MAX / 32) * size;
-            let target = out.get_mut(place..place + size).unwrap_or_default();
+            let byte_offset = usize::try_from(at).unwrap_or(usize::MAX / 32) * size;
+            let target = out.get_mut(byte_offset..byte_offset + size).unwrap_or_default();
             convert_range(&elements, start + index, &source, info.scalar_type, target);
         }
     });

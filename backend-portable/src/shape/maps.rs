@@ -12,7 +12,7 @@ use torchlet_core::{Parallel, TensorInfo};
 /// Index map of one dim; the input's dim has size `len`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Map {
-    /// The identity.
+    /// Input and output indices are equal.
     Same,
     /// Repeats the input.
     Repeat { len: usize },

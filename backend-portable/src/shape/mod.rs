@@ -51,7 +51,7 @@ pub(crate) fn contiguous(arg: usize, info: &TensorInfo) -> Result<(), KernelErro
     if info.is_contiguous() { Ok(()) } else { Err(KernelError::layout(arg)) }
 }
 
-/// The strides of a view, for a walk.
+/// Returns the strides of a view, for a [`Walk`](crate::walk::Walk) over its elements.
 pub(crate) fn steps_of(view: &View) -> Steps {
     let mut strides = [0; MAX_RANK];
     for (stride, step) in strides.iter_mut().zip(view.steps()) {

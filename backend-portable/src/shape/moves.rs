@@ -144,12 +144,12 @@ pub(crate) fn copy_run<E: Item>(input: &[E], at: isize, step: isize, out: &mut [
             }
         }
         _ => {
-            let apart = step.unsigned_abs();
+            let stride = step.unsigned_abs();
             if step > 0 {
-                let source = input.get(first..).unwrap_or(&[]).iter().step_by(apart);
+                let source = input.get(first..).unwrap_or(&[]).iter().step_by(stride);
                 out.iter_mut().zip(source).for_each(|(out, value)| *out = *value);
             } else {
-                let source = input.get(..=first).unwrap_or(&[]).iter().rev().step_by(apart);
+                let source = input.get(..=first).unwrap_or(&[]).iter().rev().step_by(stride);
                 out.iter_mut().zip(source).for_each(|(out, value)| *out = *value);
             }
         }
@@ -241,17 +241,17 @@ impl<'w> Transposed<'w> {
     }
 }
 
-/// Transposes: fills rows of `columns` elements, whose stride in `out` is `apart`. Column `c` of
+/// Transposes: fills rows of `columns` elements, whose stride in `out` is `stride`. Column `c` of
 /// row `r` is the element of `input` at `at + r + c * step`.
 fn transpose<E: Item>(
     input: &[E],
     at: isize,
     step: isize,
     out: &mut [E],
-    apart: usize,
+    stride: usize,
     columns: usize,
 ) {
-    let rows = (out.len().saturating_sub(columns)) / apart + 1;
+    let rows = (out.len().saturating_sub(columns)) / stride + 1;
     // Processes several tiles that are adjacent in the input, so that whole runs of its cache lines
     // are read together.
     for band in (0..rows).step_by(BAND) {
@@ -261,11 +261,11 @@ fn transpose<E: Item>(
                 let height = TILE.min(rows - top);
                 let from =
                     at.wrapping_add(top as isize).wrapping_add(step.wrapping_mul(left as isize));
-                let target = out.get_mut(top * apart + left..).unwrap_or_default();
+                let target = out.get_mut(top * stride + left..).unwrap_or_default();
                 if height == TILE && width == TILE {
-                    tile::<E>(input, from, step, target, apart);
+                    tile::<E>(input, from, step, target, stride);
                 } else {
-                    edge(input, from, step, target, apart, height, width);
+                    edge(input, from, step, target, stride, height, width);
                 }
             }
         }
@@ -274,7 +274,7 @@ fn transpose<E: Item>(
 
 /// Copies a whole tile, read by input rows and written by output rows.
 #[inline]
-fn tile<E: Item>(input: &[E], at: isize, step: isize, out: &mut [E], apart: usize) {
+fn tile<E: Item>(input: &[E], at: isize, step: isize, out: &mut [E], stride: usize) {
     let mut block = [[E::zeroed(); TILE]; TILE];
     let mut from = at;
     for line in &mut block {
@@ -285,7 +285,7 @@ fn tile<E: Item>(input: &[E], at: isize, step: isize, out: &mut [E], apart: usiz
         from = from.wrapping_add(step);
     }
     for row in 0..TILE {
-        let target = out.get_mut(row * apart..).and_then(|out| out.first_chunk_mut::<TILE>());
+        let target = out.get_mut(row * stride..).and_then(|out| out.first_chunk_mut::<TILE>());
         if let Some(target) = target {
             *target = core::array::from_fn(|column| block[column][row]);
         }
@@ -298,12 +298,12 @@ fn edge<E: Item>(
     at: isize,
     step: isize,
     out: &mut [E],
-    apart: usize,
+    stride: usize,
     height: usize,
     width: usize,
 ) {
     for row in 0..height {
-        if let Some(target) = out.get_mut(row * apart..row * apart + width) {
+        if let Some(target) = out.get_mut(row * stride..row * stride + width) {
             copy_run(input, at.wrapping_add(row as isize), step, target);
         }
     }

@@ -65,14 +65,14 @@ fn unique<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
         ctx.resize(5, none.get(..rank).unwrap_or_default())?;
     }
     ctx.resize(6, &[if wants_counts { count } else { 0 }])?;
-    let (mut values, mut places, mut counts) = (ctx.out(4)?, ctx.out(5)?, ctx.out(6)?);
+    let (mut values, mut inverse_out, mut counts) = (ctx.out(4)?, ctx.out(5)?, ctx.out(6)?);
     for (number, run) in entries.chunk_by(same).enumerate() {
         if let Some(first) = run.first() {
             copy_element(&input, first.position() as isize, &mut values, number as isize);
         }
         if wants_inverse {
             for entry in run {
-                put_index(&mut places, entry.position() as isize, number as i64);
+                put_index(&mut inverse_out, entry.position() as isize, number as i64);
             }
         }
         if wants_counts {

@@ -84,7 +84,7 @@ pub(crate) trait Entry: bytemuck::Pod + Ord {
     fn key(self) -> u64;
 }
 
-/// For 32-bit keys.
+/// Entries with 32-bit keys.
 impl Entry for u64 {
     #[inline(always)]
     fn new(key: u64, position: u32) -> u64 {
@@ -101,7 +101,7 @@ impl Entry for u64 {
     }
 }
 
-/// For 64-bit keys.
+/// Entries with 64-bit keys.
 impl Entry for u128 {
     #[inline(always)]
     fn new(key: u64, position: u32) -> u128 {
@@ -138,11 +138,11 @@ pub(crate) fn fill<E: Entry>(
     let flip = if descending { E::NAN } else { 0 };
     with_number!(tensor.scalar_type, |T| {
         let data = elements::<T>(tensor.bytes());
-        let mut place = at;
+        let mut offset = at;
         for (position, entry) in entries.iter_mut().enumerate() {
-            let value = usize::try_from(place).ok().and_then(|place| data.get(place));
+            let value = usize::try_from(offset).ok().and_then(|offset| data.get(offset));
             *entry = E::new(value.map_or(0, |value| value.sort_key()) ^ flip, position as u32);
-            place = place.wrapping_add(step);
+            offset = offset.wrapping_add(step);
         }
     }, else ());
 }

@@ -108,7 +108,7 @@ const CUMULATIVE: Call = Call { dim: 1, out: 2 };
 /// Shape of the outputs.
 #[derive(Clone, Copy)]
 enum Shape {
-    /// The shape of the input.
+    /// The same shape as the input.
     Same,
     /// The shape of the input, where the dim has the size in this argument.
     First(usize),
@@ -234,12 +234,12 @@ fn each_line<E: Entry>(
             fill(&input, at[0], along, descending, entries);
             arrange(entries);
             for (number, entry) in entries.iter().take(count).enumerate() {
-                let place = |i: usize, along: isize| {
+                let offset = |i: usize, along: isize| {
                     at[i].wrapping_add(along.wrapping_mul(number as isize))
                 };
                 let from = at[0].wrapping_add(along.wrapping_mul(entry.position() as isize));
-                copy_element(&input, from, &mut values, place(1, along_values));
-                put_index(&mut indices, place(2, along_indices), i64::from(entry.position()));
+                copy_element(&input, from, &mut values, offset(1, along_values));
+                put_index(&mut indices, offset(2, along_indices), i64::from(entry.position()));
             }
         }
     });
@@ -264,9 +264,9 @@ pub(super) fn copy_element(input: &TensorRef, from: isize, out: &mut TensorMut, 
 
 /// Writes an element of an `int64` output.
 pub(super) fn put_index(out: &mut TensorMut, at: isize, index: i64) {
-    let place = usize::try_from(at).ok();
-    if let (Some(place), Ok(data)) = (place, out.data_mut::<i64>())
-        && let Some(slot) = data.get_mut(place)
+    let offset = usize::try_from(at).ok();
+    if let (Some(offset), Ok(data)) = (offset, out.data_mut::<i64>())
+        && let Some(slot) = data.get_mut(offset)
     {
         *slot = index;
     }
@@ -308,28 +308,28 @@ fn kth_value<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn median_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let floating = ctx.info(0)?.scalar_type.is_floating();
     each_line::<E>(ctx, MEDIAN, false, 1, &|entries| {
-        let place = median_rank(entries, floating);
-        to_front(entries, place);
+        let entry_rank = median_rank(entries, floating);
+        to_front(entries, entry_rank);
     })
 }
 
 fn nanmedian_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let floating = ctx.info(0)?.scalar_type.is_floating();
     each_line::<E>(ctx, MEDIAN, false, 1, &|entries| {
-        let place = nanmedian_rank(entries, floating);
-        to_front(entries, place);
+        let entry_rank = nanmedian_rank(entries, floating);
+        to_front(entries, entry_rank);
     })
 }
 
 fn mode<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     each_line::<E>(ctx, MEDIAN, false, 1, &|entries| {
         entries.sort_unstable();
-        let (mut most, mut found) = (0, 0);
+        let (mut longest, mut found) = (0, 0);
         let mut from = 0;
         for run in entries.chunk_by(|a, b| a.key() == b.key()) {
             from += run.len();
-            if run.len() > most {
-                (most, found) = (run.len(), from - 1);
+            if run.len() > longest {
+                (longest, found) = (run.len(), from - 1);
             }
         }
         if found < entries.len() {
@@ -355,11 +355,11 @@ fn cumulative_extreme<E: Entry, const LARGEST: bool>(ctx: &mut Invoke) -> Result
     })
 }
 
-/// Moves the entry with rank `place` to the front.
-fn to_front<E: Entry>(entries: &mut [E], place: usize) {
-    if place < entries.len() {
-        entries.select_nth_unstable(place);
-        entries.swap(0, place);
+/// Moves the entry with rank `entry_rank` to the front.
+fn to_front<E: Entry>(entries: &mut [E], entry_rank: usize) {
+    if entry_rank < entries.len() {
+        entries.select_nth_unstable(entry_rank);
+        entries.swap(0, entry_rank);
     }
 }
 
@@ -394,9 +394,9 @@ fn median<E: Entry, const NUMBERS: bool>(ctx: &mut Invoke) -> Result<(), KernelE
     let mut out = ctx.out(1)?;
     fill(&input, 0, 1, false, entries);
     let floating = input.scalar_type.is_floating();
-    let place =
+    let entry_rank =
         if NUMBERS { nanmedian_rank(entries, floating) } else { median_rank(entries, floating) };
-    to_front(entries, place);
+    to_front(entries, entry_rank);
     match entries.first() {
         Some(entry) => copy_element(&input, entry.position() as isize, &mut out, 0),
         None => crate::number::store(out.scalar_type, out.bytes_mut(), &[f64::NAN]),

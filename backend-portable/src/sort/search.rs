@@ -151,7 +151,7 @@ fn first_not_below<C: Compute>(
     start
 }
 
-/// A row of the sequence.
+/// A row of the sorted sequence that is searched.
 struct Row<'r, 'c> {
     sequence: &'r TensorRef<'c>,
     sorter: Option<&'r TensorRef<'c>>,
@@ -162,9 +162,9 @@ struct Row<'r, 'c> {
 
 impl Row<'_, '_> {
     /// Returns the value at an index in sorted order.
-    fn at<C: Compute>(&self, place: usize) -> C {
-        let at = |place: isize| self.start.wrapping_add(self.step.wrapping_mul(place));
-        let mut from = place as isize;
+    fn at<C: Compute>(&self, index: usize) -> C {
+        let at = |i: isize| self.start.wrapping_add(self.step.wrapping_mul(i));
+        let mut from = index as isize;
         if let Some(sorter) = self.sorter {
             from = read::<i64>(sorter, at(from)) as isize;
         }
@@ -224,9 +224,9 @@ fn search<C: Compute>(ctx: &mut Invoke, call: Call) -> Result<(), KernelError> {
     for_each_chunk_mut(parallel, bytes, GRAIN * size, &|index, bytes: &mut [u8]| {
         let from = index * GRAIN;
         let to = from + bytes.len() / size;
-        let mut places = bytes.chunks_exact_mut(size);
+        let mut slots = bytes.chunks_exact_mut(size);
         walk.for_each_run(from, to, &mut |_, at, len| {
-            for (i, place) in (0..len as isize).zip(&mut places) {
+            for (i, slot) in (0..len as isize).zip(&mut slots) {
                 let start = at[0].wrapping_add(steps[0].wrapping_mul(i));
                 let row = Row {
                     sequence: &sequence,
@@ -239,8 +239,8 @@ fn search<C: Compute>(ctx: &mut Invoke, call: Call) -> Result<(), KernelError> {
                     (Some(values), _) => read(values, at[1].wrapping_add(steps[1].wrapping_mul(i))),
                     (None, number) => number.unwrap_or_default(),
                 };
-                let found = first_not_below(row.len, right, value, &|place| row.at(place));
-                store(scalar_type, place, &[found as i64]);
+                let found = first_not_below(row.len, right, value, &|index| row.at(index));
+                store(scalar_type, slot, &[found as i64]);
             }
         });
     });

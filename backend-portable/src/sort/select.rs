@@ -34,7 +34,7 @@ kernels! {
     );
 }
 
-/// Values per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 
 /// Calls `found(number, position)` for each nonzero value in row-major order. `number` is its
@@ -50,11 +50,11 @@ fn each_true<C: Compute, const N: usize>(
     walk.for_each_run(0, walk.numel(), &mut |number, at, len| {
         for from in (0..len).step_by(BLOCK) {
             let block = &mut block[..BLOCK.min(len - from)];
-            let place = |i: usize, n: usize| at[i].wrapping_add(steps[i].wrapping_mul(n as isize));
-            load(mask.scalar_type, mask.bytes(), place(which, from), steps[which], block);
+            let offset = |i: usize, n: usize| at[i].wrapping_add(steps[i].wrapping_mul(n as isize));
+            load(mask.scalar_type, mask.bytes(), offset(which, from), steps[which], block);
             for (i, value) in block.iter().enumerate() {
                 if value.truth() {
-                    let positions = core::array::from_fn(|input| place(input, from + i));
+                    let positions = core::array::from_fn(|input| offset(input, from + i));
                     found(number + from + i, positions);
                 }
             }

@@ -172,8 +172,8 @@ impl Slices {
     /// Sorts the indices of slices over one dim; the sort is stable.
     fn sort(&self, tensor: &TensorRef, order: &mut [u32]) {
         let [step] = self.along.inner_steps();
-        for (number, place) in order.iter_mut().enumerate() {
-            *place = number as u32;
+        for (number, slot) in order.iter_mut().enumerate() {
+            *slot = number as u32;
         }
         order.sort_unstable_by(|&a, &b| {
             let [first, second] = [a, b].map(|number| step.wrapping_mul(number as isize));
@@ -240,7 +240,7 @@ fn runs(
     }
     ctx.resize(first + 2, &[if counts { runs } else { 0 }])?;
 
-    let (mut values, mut places, mut lengths) =
+    let (mut values, mut inverse_out, mut lengths) =
         (ctx.out(first)?, ctx.out(first + 1)?, ctx.out(first + 2)?);
     // Strides of the output values: over the dim, and within a slice.
     let out = values.info().clone();
@@ -262,8 +262,8 @@ fn runs(
     let [from_step, to_step] = copy.inner_steps();
     // The inverse is indexed in row-major order, whatever its memory order.
     let by_number = Walk::broadcast(
-        &TensorInfo::contiguous(ScalarType::Byte, &places.sizes).unwrap_or(info.clone()),
-        [places.info()],
+        &TensorInfo::contiguous(ScalarType::Byte, &inverse_out.sizes).unwrap_or(info.clone()),
+        [inverse_out.info()],
     )?;
     let (mut run, mut length) = (-1isize, 0i64);
     slices.for_each(&input, order, &mut |number, slice, differs| {
@@ -283,7 +283,7 @@ fn runs(
         }
         length += 1;
         by_number.for_each_run(number, number + 1, &mut |_, [at], _| {
-            put_index(&mut places, at, run as i64);
+            put_index(&mut inverse_out, at, run as i64);
         });
     });
     if run >= 0 {

@@ -2,7 +2,7 @@
 
 use super::convolution::Call;
 use super::convolve_plain::Job;
-use super::picture::{CHANNELS, DIMS, Picture, SPACE};
+use super::feature_map::{CHANNELS, DIMS, FeatureMap, SPACE};
 use crate::linear::Ring;
 use crate::number::{ComputeType, load, store, unsupported};
 use crate::table::kernels;
@@ -56,12 +56,12 @@ pub(super) fn shape_mismatch(arg: usize) -> KernelError {
     KernelError::argument(arg, "shape does not match those of the other inputs")
 }
 
-pub(super) fn picture(
+pub(super) fn feature_map(
     info: &TensorInfo,
     spatial: usize,
     arg: usize,
-) -> Result<Picture, KernelError> {
-    Picture::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
+) -> Result<FeatureMap, KernelError> {
+    FeatureMap::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
 }
 
 /// Which gradients are requested: of the input, the weights and the bias.
@@ -83,7 +83,7 @@ fn prepare_convolution(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if sizes != grad.sizes {
         return Err(shape_mismatch(0));
     }
-    let channels = i32::try_from(picture(&grad, windows.len(), 0)?.sizes[CHANNELS]);
+    let channels = i32::try_from(feature_map(&grad, windows.len(), 0)?.sizes[CHANNELS]);
     let bias = [channels.map_err(|_| shape_mismatch(0))?];
     let wanted = mask(ctx)?;
     let outputs: [(usize, &[i32]); 3] =
@@ -116,14 +116,14 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let groups = usize::try_from(ctx.int(9)?).unwrap_or(1).max(1);
     let [of_input, of_weight, of_bias] = mask(ctx)?;
     let (grad_picture, weight_picture) =
-        (picture(&grad, spatial, 0)?, picture(&weight, spatial, 2)?);
-    let input_picture = picture(&input, spatial, 1)?;
+        (feature_map(&grad, spatial, 0)?, feature_map(&weight, spatial, 2)?);
+    let input_map = feature_map(&input, spatial, 1)?;
     let (scalar_type, size) = (grad.scalar_type, grad.scalar_type.size());
     if of_input {
         // The input gradient is the opposite convolution of the output gradient: a transposed one
         // for a plain convolution, a plain one for a transposed convolution.
         let out = ctx.out(GRAD_INPUT)?;
-        let to = picture(&out, spatial, GRAD_INPUT)?;
+        let to = feature_map(&out, spatial, GRAD_INPUT)?;
         let back =
             Call::plain(windows.clone(), !transposed, groups, grad_picture, to, weight_picture);
         let job = Job {
@@ -142,14 +142,11 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     };
     if of_weight {
         let mut out = ctx.out(GRAD_WEIGHT)?;
-        let to = picture(&out, spatial, GRAD_WEIGHT)?;
+        let to = feature_map(&out, spatial, GRAD_WEIGHT)?;
         // Weight (a, b, tap) connects position o of `coarse`'s channel a with position
         // `o * stride - padding + tap * dilation` of `fine`'s channel b.
-        let (coarse, fine) = if transposed {
-            (&input_picture, &grad_picture)
-        } else {
-            (&grad_picture, &input_picture)
-        };
+        let (coarse, fine) =
+            if transposed { (&input_map, &grad_picture) } else { (&grad_picture, &input_map) };
         let (coarse_bytes, fine_bytes) =
             if transposed { (input.bytes(), grad.bytes()) } else { (grad.bytes(), input.bytes()) };
         let in_group = (coarse.sizes[CHANNELS] / groups).max(1);
@@ -159,12 +156,12 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
             let [a, b, taps @ ..] = index;
             let b = a / in_group * to.sizes[1] + b;
             let mut sum = C::default();
-            let places = if empty { [0; DIMS] } else { coarse.sizes };
-            for_each([places[0], 1, places[2], places[3], places[4]], |place| {
-                let mut from = place[0] * coarse.strides[0] + a * coarse.strides[CHANNELS];
-                let mut at = place[0] * fine.strides[0] + b * fine.strides[CHANNELS];
+            let counts = if empty { [0; DIMS] } else { coarse.sizes };
+            for_each([counts[0], 1, counts[2], counts[3], counts[4]], |coarse_index| {
+                let mut from = coarse_index[0] * coarse.strides[0] + a * coarse.strides[CHANNELS];
+                let mut at = coarse_index[0] * fine.strides[0] + b * fine.strides[CHANNELS];
                 for dim in 0..3 {
-                    let o = place[SPACE + dim];
+                    let o = coarse_index[SPACE + dim];
                     from += o * coarse.strides[SPACE + dim];
                     let position = match dim.checked_sub(missing).and_then(|i| windows.get(i)) {
                         Some(window) => window.origin(o).saturating_add(

@@ -1,7 +1,7 @@
 //! `col2im`: accumulation of window columns into images.
 
-use super::backward::{for_each, picture, shape_mismatch};
-use super::picture::SPACE;
+use super::backward::{feature_map, for_each, shape_mismatch};
+use super::feature_map::SPACE;
 use crate::linear::Ring;
 use crate::number::{ComputeType, load, store, unsupported};
 use crate::shape::{bad, contiguous, same_type};
@@ -40,15 +40,16 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let space = as_size(height)
         .zip(as_size(width))
         .ok_or(bad(1, "expected a positive height and width"))?;
-    let places = windows.iter().zip([space.0, space.1]);
-    let mut places = places.map(|(window, size)| window.convolved(size as usize));
-    let places = places.try_fold(1usize, |all, places| all.checked_mul(places?));
+    let window_counts = windows.iter().zip([space.0, space.1]);
+    let mut window_counts = window_counts.map(|(window, size)| window.convolved(size as usize));
+    let window_counts =
+        window_counts.try_fold(1usize, |all, window_counts| all.checked_mul(window_counts?));
     let taps = windows.iter().try_fold(1i64, |all, window| all.checked_mul(window.kernel() as i64));
     let channels =
         taps.filter(|taps| i64::from(rows) % taps == 0).map(|taps| i64::from(rows) / taps);
     let channels =
         channels.and_then(|channels| i32::try_from(channels).ok()).ok_or(shape_mismatch(0))?;
-    if places != usize::try_from(columns).ok() {
+    if window_counts != usize::try_from(columns).ok() {
         return Err(shape_mismatch(0));
     }
     let sizes: Sizes = batch.into_iter().chain([channels, space.0, space.1]).collect();
@@ -66,10 +67,10 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 /// fewer.
 fn taps_at(
     window: Window,
-    place: usize,
+    position: usize,
     windows: usize,
 ) -> impl Iterator<Item = (usize, usize)> + Clone {
-    let (taps, at) = ((window.kernel(), window.dilation()), place + window.padding());
+    let (taps, at) = ((window.kernel(), window.dilation()), position + window.padding());
     let windows = (windows, window.stride());
     let by_tap = taps.0 <= windows.0;
     let ((few, step), (many, other_step)) = if by_tap { (taps, windows) } else { (windows, taps) };
@@ -86,10 +87,10 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, windows) = (ctx.tensor(0)?, read_windows(ctx)?);
     let [down, across] = windows[..] else { return Err(shape_mismatch(2)) };
     let out = ctx.out(6)?;
-    let to = picture(&out, 2, 6)?;
+    let to = feature_map(&out, 2, 6)?;
     let [_, height, width] = to.space();
-    let places = [down.convolved(height), across.convolved(width)];
-    let [Some(high), Some(wide)] = places else { return Err(shape_mismatch(0)) };
+    let window_counts = [down.convolved(height), across.convolved(width)];
+    let [Some(high), Some(wide)] = window_counts else { return Err(shape_mismatch(0)) };
     let (scalar_type, size) = (input.scalar_type, input.scalar_type.size());
     let out = out.into_bytes();
     for_each(to.sizes, |index| {
@@ -122,14 +123,14 @@ mod tests {
         for (kernel, stride, padding, dilation) in [(3, 1, 1, 1), (2, 3, 0, 2), (5, 2, 2, 3)] {
             let window = Window::new(kernel, stride, padding, dilation).unwrap();
             for windows in [1, 2, 4, 7] {
-                for place in 0..20 {
+                for position in 0..20 {
                     let all =
                         (0..window.kernel()).flat_map(|tap| (0..windows).map(move |n| (tap, n)));
                     let is_there = |&(tap, number): &(usize, usize)| {
                         number * window.stride() + tap * window.dilation()
-                            == place + window.padding()
+                            == position + window.padding()
                     };
-                    let mut found: Vec<_> = taps_at(window, place, windows).collect();
+                    let mut found: Vec<_> = taps_at(window, position, windows).collect();
                     found.sort_unstable();
                     assert_eq!(found, all.filter(is_there).collect::<Vec<_>>());
                 }
@@ -141,8 +142,8 @@ mod tests {
     #[test]
     fn huge_kernels_terminate() {
         let giant = Window::new(i32::MAX.into(), 1, 0, 1).unwrap();
-        for place in 0..1000 {
-            assert!(taps_at(giant, place, 1).eq([(place, 0)]));
+        for position in 0..1000 {
+            assert!(taps_at(giant, position, 1).eq([(position, 0)]));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! instructions. Everything else is computed by `convolve_plain.rs`.
 
 use super::convolve_plain;
-use super::picture::Picture;
+use super::feature_map::FeatureMap;
 use crate::compute::conv::{Conv, ConvParams, Finish, Layout, WeightForm, Weights};
 use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
@@ -41,11 +41,11 @@ pub(super) struct Call {
     pub(super) windows: Windows,
     pub(super) transposed: bool,
     pub(super) groups: usize,
-    pub(super) input: Picture,
-    pub(super) out: Picture,
+    pub(super) input: FeatureMap,
+    pub(super) out: FeatureMap,
     /// Sizes and strides of the weights: output and input channels (swapped if transposed), depth,
     /// height, width.
-    pub(super) weight: Picture,
+    pub(super) weight: FeatureMap,
     pub(super) output_padding: [usize; 3],
     /// Memory layout of input and output, if both have the same and the engine supports it.
     pub(super) layout: Option<Layout>,
@@ -81,10 +81,10 @@ impl Call {
             return Err(KernelError::rank(OUT, out.rank()));
         }
         out.sizes = sizes.clone();
-        let picture = |info: &TensorInfo, arg| {
-            Picture::new(info, rank).ok_or(KernelError::rank(arg, info.rank()))
+        let feature_map = |info: &TensorInfo, arg| {
+            FeatureMap::new(info, rank).ok_or(KernelError::rank(arg, info.rank()))
         };
-        let (from, to) = (picture(&input, 0)?, picture(&out, OUT)?);
+        let (from, to) = (feature_map(&input, 0)?, feature_map(&out, OUT)?);
         let last = |info: &TensorInfo| {
             channels_last_order(info.rank()).is_some_and(|order| order == info.dim_order)
                 && info.rank() == rank + 2
@@ -104,7 +104,7 @@ impl Call {
             (None, false)
         };
         let call = Call {
-            weight: picture(&weight, 1)?,
+            weight: feature_map(&weight, 1)?,
             groups: usize::try_from(groups).unwrap_or(1),
             input: from,
             out: to,
@@ -122,9 +122,9 @@ impl Call {
         windows: Windows,
         transposed: bool,
         groups: usize,
-        input: Picture,
-        out: Picture,
-        weight: Picture,
+        input: FeatureMap,
+        out: FeatureMap,
+        weight: FeatureMap,
     ) -> Self {
         Call {
             windows,
@@ -205,9 +205,9 @@ impl Call {
     ) -> usize {
         let weights = self.weight.sizes.iter().product::<usize>();
         let tensors = conv.input_len().saturating_add(conv.output_len()).saturating_add(weights);
-        let most = tensors.saturating_mul(4).max(MIN_WORKSPACE);
+        let max_len = tensors.saturating_mul(4).max(MIN_WORKSPACE);
         match conv.workspace_len(tier, 1, form) {
-            Some(len) if len <= most => conv.workspace_len(tier, threads, form).unwrap_or(0),
+            Some(len) if len <= max_len => conv.workspace_len(tier, threads, form).unwrap_or(0),
             _ => 0,
         }
     }

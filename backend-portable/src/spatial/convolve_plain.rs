@@ -4,13 +4,13 @@
 //! limited to the input, so that no parameter makes them longer than the tensors.
 
 use super::convolution::{Call, call};
-use super::picture::{CHANNELS, DIMS, SPACE, for_each_row};
+use super::feature_map::{CHANNELS, DIMS, SPACE, for_each_row};
 use crate::linear::Ring;
 use crate::number::{load, store};
 use torchlet_core::rules::window::{Taps, Window};
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType};
 
-/// Input channels per conversion block.
+/// Number of input channels that are converted at a time, to buffers on the stack.
 const BLOCK: usize = 32;
 
 /// A convolution with its data.

@@ -73,8 +73,8 @@ impl<const D: usize> Windows<D> {
             return last;
         }
         let step = C::count(last) / C::count(self.output[dim] - 1);
-        let place = |from: C| (from * step).trunc().to_f64() as usize;
-        place(C::count(at) + sample).saturating_sub(place(sample)).min(last)
+        let start_of = |from: C| (from * step).trunc().to_f64() as usize;
+        start_of(C::count(at) + sample).saturating_sub(start_of(sample)).min(last)
     }
 }
 
@@ -137,18 +137,19 @@ fn pool<C: Real + PartialOrd, const D: usize>(ctx: &mut Invoke) -> Result<(), Ke
         // In 2D, the first sample is for the width.
         let number = |dim: usize| {
             let strides = samples.info().strides();
-            let place = if D == 2 { D - 1 - dim } else { dim };
-            let place: usize = strides.iter().zip([at[0], at[1], place]).map(|(a, b)| a * b).sum();
-            one::<C>(&samples, place)
+            let sample_index = if D == 2 { D - 1 - dim } else { dim };
+            let offset: usize =
+                strides.iter().zip([at[0], at[1], sample_index]).map(|(a, b)| a * b).sum();
+            one::<C>(&samples, offset)
         };
-        let numbers: [C; D] = core::array::from_fn(number);
+        let samples: [C; D] = core::array::from_fn(number);
         let (first, steps) = plane::<D>(input.info(), at);
         let (first_out, steps_out) = plane::<D>(out.info(), at);
         let (first_index, steps_index) = plane::<D>(indices.info(), at);
-        for place in 0..count {
-            let place = split(place, windows.output);
+        for number in 0..count {
+            let out_index = split(number, windows.output);
             let start: [usize; D] =
-                core::array::from_fn(|dim| windows.start(dim, place[dim], numbers[dim]));
+                core::array::from_fn(|dim| windows.start(dim, out_index[dim], samples[dim]));
             let mut largest = None;
             for tap in 0..windows.kernel.iter().product() {
                 let tap = split(tap, windows.kernel);
@@ -162,8 +163,8 @@ fn pool<C: Real + PartialOrd, const D: usize>(ctx: &mut Invoke) -> Result<(), Ke
                 }
             }
             let (index, value) = largest.unwrap_or((0, C::default()));
-            put(&mut out, first_out + dot(place, steps_out), value);
-            put(&mut indices, first_index + dot(place, steps_index), index as i64);
+            put(&mut out, first_out + dot(out_index, steps_out), value);
+            put(&mut indices, first_index + dot(out_index, steps_index), index as i64);
         }
     }
     Ok(())
@@ -192,7 +193,7 @@ fn one<C: Compute>(tensor: &TensorRef, at: usize) -> C {
 fn put<C: Compute>(tensor: &mut TensorMut, at: usize, value: C) {
     let (scalar_type, size) = (tensor.scalar_type, tensor.scalar_type.size());
     let start = at.saturating_mul(size);
-    if let Some(place) = tensor.bytes_mut().get_mut(start..start.saturating_add(size)) {
-        store(scalar_type, place, &[value]);
+    if let Some(bytes) = tensor.bytes_mut().get_mut(start..start.saturating_add(size)) {
+        store(scalar_type, bytes, &[value]);
     }
 }

@@ -1,6 +1,6 @@
 //! Sampling of images and volumes at the coordinates in a grid: `grid_sampler`.
 
-use super::picture::{CHANNELS, Picture, for_each_row};
+use super::feature_map::{CHANNELS, FeatureMap, for_each_row};
 use super::sample::{Taps, cubic, cubic_slopes, weighted};
 use crate::number::{Number, elements, elements_mut, unsupported};
 use crate::real::Real;
@@ -48,8 +48,8 @@ pub(super) fn sampled_sizes(
         ));
     }
     let mut sizes = input.sizes.clone();
-    for (size, &places) in sizes.iter_mut().skip(2).zip(grid.sizes.iter().skip(1)) {
-        *size = places;
+    for (size, &len) in sizes.iter_mut().skip(2).zip(grid.sizes.iter().skip(1)) {
+        *size = len;
     }
     Ok(sizes)
 }
@@ -109,7 +109,7 @@ pub(super) enum Padding {
     Reflection,
 }
 
-/// One dim of the input.
+/// Sampling over one dim of the input.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axis {
     pub(super) size: usize,
@@ -255,10 +255,10 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, grid) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let out = ctx.out(5)?;
     let spatial = input.rank().saturating_sub(2);
-    let picture = |info: &TensorInfo, arg| {
-        Picture::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
+    let feature_map = |info: &TensorInfo, arg| {
+        FeatureMap::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
     };
-    let (from, to) = (picture(&input, 0)?, picture(&out, 5)?);
+    let (from, to) = (feature_map(&input, 0)?, feature_map(&out, 5)?);
     let nan_is_last = spatial == 3;
     let axis = |dim: usize| {
         let size = from.sizes[dim];
@@ -267,7 +267,7 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (z_axis, y_axis, x_axis) = (axis(2), axis(3), axis(4));
     let steps = grid.strides();
     let step = |dim: usize| steps.get(dim).copied().unwrap_or(0);
-    let (data, places) = (elements::<T>(input.bytes()), elements::<T>(grid.bytes()));
+    let (data, coordinates) = (elements::<T>(input.bytes()), elements::<T>(grid.bytes()));
     let taps = |at: [usize; 5]| {
         // The grid has coordinates for each output pixel, x first.
         let mut start = at[0] * step(0);
@@ -275,7 +275,7 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
             start += at[5 - spatial + dim] * step(1 + dim);
         }
         let read = |which: usize| {
-            places
+            coordinates
                 .get(start + which * step(spatial + 1))
                 .map_or(C::default(), |&position| C::of(position))
         };

@@ -1,9 +1,9 @@
 //! Gradients of `grid_sampler` in plain loops. Each output gradient is added to the input pixels,
 //! multiplied by their weights. The grid's gradient uses the derivatives of these weights.
 
-use super::backward::{for_each, picture, shape_mismatch};
+use super::backward::{feature_map, for_each, shape_mismatch};
+use super::feature_map::{CHANNELS, DIMS, FeatureMap, SPACE};
 use super::grid::{Axis, Mode, read_modes, sampled_sizes};
-use super::picture::{CHANNELS, DIMS, Picture, SPACE};
 use super::sample::{Taps, weighted};
 use crate::number::{Number, elements, elements_mut, unsupported};
 use crate::real::Real;
@@ -75,14 +75,14 @@ fn run<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let [of_input, of_grid] = mask(ctx)?;
     let (grad, input, grid) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
     let spatial = grad.rank().saturating_sub(2);
-    let (to, from) = (picture(&grad, spatial, 0)?, picture(&input, spatial, 1)?);
+    let (to, from) = (feature_map(&grad, spatial, 0)?, feature_map(&input, spatial, 1)?);
     let axis = |dim: usize| {
         let size = from.sizes[dim];
         Axis { size, mode, padding, align_corners, nan_is_last: spatial == 3 }
     };
     let (z_axis, y_axis, x_axis) = (axis(2), axis(3), axis(4));
     let grads = elements::<C>(grad.bytes());
-    let (data, places) = (elements::<C>(input.bytes()), elements::<C>(grid.bytes()));
+    let (data, coordinates) = (elements::<C>(input.bytes()), elements::<C>(grid.bytes()));
     // Grids have no channels, but one coordinate per dim for each position.
     let in_grid = |strides: &[usize], at: [usize; DIMS], which: usize| {
         let step = |dim: usize| strides.get(dim).copied().unwrap_or(0);
@@ -90,11 +90,11 @@ fn run<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
         at[0] * step(0) + space.sum::<usize>() + which * step(spatial + 1)
     };
     let steps = grid.strides();
-    let place = |at: [usize; DIMS], which: usize| {
-        places.get(in_grid(&steps, at, which)).copied().unwrap_or_default()
+    let coordinate = |at: [usize; DIMS], which: usize| {
+        coordinates.get(in_grid(&steps, at, which)).copied().unwrap_or_default()
     };
-    let plane = |picture: &Picture, batch: usize, channel: usize| {
-        batch * picture.strides[0] + channel * picture.strides[CHANNELS]
+    let plane = |map: &FeatureMap, batch: usize, channel: usize| {
+        batch * map.strides[0] + channel * map.strides[CHANNELS]
     };
     let value = |at: [usize; DIMS], channel: usize| {
         let space = (SPACE..DIMS).map(|dim| at[dim] * to.strides[dim]).sum::<usize>();
@@ -104,12 +104,12 @@ fn run<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let deep = spatial == 3;
     if of_input {
         let out = ctx.out(GRAD_INPUT)?;
-        let back = picture(&out, spatial, GRAD_INPUT)?;
+        let back = feature_map(&out, spatial, GRAD_INPUT)?;
         let out = elements_mut::<C>(out.into_bytes());
         out.fill(C::default());
         for_each(pixels, |at| {
-            let z = if deep { z_axis.taps(place(at, 2)) } else { Taps::one(0) };
-            let (y, x) = (y_axis.taps(place(at, 1)), x_axis.taps(place(at, 0)));
+            let z = if deep { z_axis.taps(coordinate(at, 2)) } else { Taps::one(0) };
+            let (y, x) = (y_axis.taps(coordinate(at, 1)), x_axis.taps(coordinate(at, 0)));
             for channel in 0..to.sizes[CHANNELS] {
                 let value = value(at, channel);
                 let plane = plane(&back, at[0], channel);
@@ -139,10 +139,10 @@ fn run<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
         };
         for_each(pixels, |at| {
             let of = |axis: &Axis, at: C| (axis.taps(at), axis.slopes(at));
-            let (x, x_slopes) = of(&x_axis, place(at, 0));
-            let (y, y_slopes) = of(&y_axis, place(at, 1));
+            let (x, x_slopes) = of(&x_axis, coordinate(at, 0));
+            let (y, y_slopes) = of(&y_axis, coordinate(at, 1));
             let (z, z_slopes) =
-                if deep { of(&z_axis, place(at, 2)) } else { (Taps::one(0), Taps::none()) };
+                if deep { of(&z_axis, coordinate(at, 2)) } else { (Taps::one(0), Taps::none()) };
             let mut sums = [C::default(); 3];
             for channel in 0..to.sizes[CHANNELS] {
                 let value = value(at, channel);

@@ -1,8 +1,8 @@
 //! Gradients of reflection and replication padding in plain loops: each output gradient is added to
 //! the input element that the output copied.
 
-use super::backward::{for_each, picture, shape_mismatch};
-use super::picture::{DIMS, SPACE};
+use super::backward::{feature_map, for_each, shape_mismatch};
+use super::feature_map::{DIMS, SPACE};
 use super::pool::Pooled;
 use super::pool_backward::{add, instances, position, prepare};
 use crate::number::load;
@@ -62,9 +62,9 @@ fn to_copied<C: Pooled>(
 ) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let (grad, pads) = (ctx.tensor(0)?, pads(ctx, 2)?);
-    let from = picture(&grad, rank, 0)?;
+    let from = feature_map(&grad, rank, 0)?;
     let target = ctx.out(3)?;
-    let to = picture(&target, rank, 3)?;
+    let to = feature_map(&target, rank, 3)?;
     let maps: [Map; DIMS] = core::array::from_fn(|dim| match before(&pads, DIMS, dim) {
         Some(before) => map(to.sizes[dim], before),
         None => Map::Same,

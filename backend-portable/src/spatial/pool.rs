@@ -5,7 +5,7 @@
 //! form a strided run, which is converted to the compute type and accumulated at once. All element
 //! types, layouts and kinds of pooling use this loop.
 
-use super::picture::{CHANNELS, DIMS, Picture, SPACE};
+use super::feature_map::{CHANNELS, DIMS, FeatureMap, SPACE};
 use crate::compute::pool::{Fold, PoolWindow};
 use crate::compute::simd::Tier;
 use crate::compute::split::{Parts, chunk_of_work, for_each_chunk_mut, for_each_job};
@@ -15,9 +15,9 @@ use crate::paths::{self, Paths};
 use torchlet_core::rules::window::{Window, adaptive_range};
 use torchlet_core::{Parallel, ScalarType};
 
-/// Outputs per block.
+/// Number of outputs that are computed at a time, in a buffer on the stack.
 const BLOCK: usize = 64;
-/// Minimum number of visited elements per thread.
+/// Minimum number of input elements that a thread reads.
 const GRAIN: usize = 1 << 15;
 
 /// How windows cover the input over one dim.
@@ -71,11 +71,11 @@ impl Axis {
 /// Divisor of an average over all dims, saturating.
 pub(super) fn counted(
     axes: &[Axis; 3],
-    places: [usize; 3],
+    index: [usize; 3],
     input: [usize; 3],
     count_padding: bool,
 ) -> i64 {
-    let sizes = places.into_iter().zip(input);
+    let sizes = index.into_iter().zip(input);
     axes.iter().zip(sizes).fold(1i64, |count, (axis, (at, input))| {
         count.saturating_mul(axis.counts(at, input, count_padding).1)
     })
@@ -93,7 +93,7 @@ pub(crate) enum Kind {
     },
     /// Max pooling, with the index of the maximum within depth, height and width. NaN is greater
     /// than all values.
-    Largest,
+    Max,
 }
 
 /// A compute type of pooling.
@@ -134,13 +134,13 @@ pub(crate) struct Pooling<'a> {
     pub(crate) axes: [Axis; 3],
     pub(crate) scalar_type: ScalarType,
     pub(crate) input: &'a [u8],
-    pub(crate) from: Picture,
+    pub(crate) from: FeatureMap,
 }
 
 /// Accumulators for a block of outputs: sums or maxima, and the indices of the maxima.
 struct Block<C> {
     values: [C; BLOCK],
-    places: [i64; BLOCK],
+    indices: [i64; BLOCK],
 }
 
 impl Pooling<'_> {
@@ -148,7 +148,7 @@ impl Pooling<'_> {
     #[inline(always)]
     fn is_max(&self) -> bool {
         paths::has(Paths::MAX_POOLING)
-            && (!paths::has(Paths::AVERAGE_POOLING) || self.kind == Kind::Largest)
+            && (!paths::has(Paths::AVERAGE_POOLING) || self.kind == Kind::Max)
     }
 
     /// Maximum number of outputs in a block over `dim`, such that a block has about as many taps as
@@ -165,10 +165,10 @@ impl Pooling<'_> {
     fn block<C: Pooled>(&self, at: [usize; DIMS], inner: usize, len: usize, block: &mut Block<C>) {
         let from = &self.from;
         let [_, _, _, height, width] = from.sizes.map(|size| size as isize);
-        let place_of = |[d, h, w]: [isize; 3]| ((d * height + h) * width + w) as i64;
+        let index_of = |[d, h, w]: [isize; 3]| ((d * height + h) * width + w) as i64;
         let largest = self.is_max();
         let values = &mut block.values[..len];
-        let places = &mut block.places[..len];
+        let indices = &mut block.indices[..len];
         values.fill(if largest { C::LOWEST } else { C::default() });
         // If the inner dim is spatial, all outputs of the block share the taps over the other dims,
         // and a tap over the inner dim is a strided run.
@@ -188,13 +188,13 @@ impl Pooling<'_> {
         if largest {
             // If all values are minus infinity, the index is that of the first element of the
             // window.
-            for (i, place) in places.iter_mut().enumerate() {
+            for (i, index) in indices.iter_mut().enumerate() {
                 let mut starts = ranges.map(|range| range.start);
                 if let Some(window) = sliding {
                     let taps = window.taps(at[inner] + i, from.sizes[inner]);
                     starts[inner - SPACE] = taps.start as isize;
                 }
-                *place = place_of(starts);
+                *index = index_of(starts);
             }
         }
         let start = at[0] * from.strides[0] + at[CHANNELS] * from.strides[CHANNELS];
@@ -204,7 +204,7 @@ impl Pooling<'_> {
             for h in ranges[1].positions() {
                 for w in ranges[2].positions() {
                     let mut tap = [d, h, w];
-                    let (mut lo, mut hi, mut place_step) = (0, len, 0);
+                    let (mut lo, mut hi, mut index_step) = (0, len, 0);
                     if let Some(window) = sliding {
                         // The position of the tap is that for the first output of the block; it may
                         // be before the start of the input.
@@ -213,15 +213,15 @@ impl Pooling<'_> {
                         let input = from.sizes[inner] as isize;
                         lo = ((-tap[dim] + stride - 1).div_euclid(stride)).clamp(0, len as isize)
                             as usize;
-                        let room = input - tap[dim];
-                        hi = ((room + stride - 1).div_euclid(stride)).clamp(0, len as isize)
+                        let remaining = input - tap[dim];
+                        hi = ((remaining + stride - 1).div_euclid(stride)).clamp(0, len as isize)
                             as usize;
                         if lo >= hi {
                             continue;
                         }
                         tap[dim] += lo as isize * stride;
                         step = window.stride() * from.strides[inner];
-                        place_step = (stride * [height * width, width, 1][dim]) as i64;
+                        index_step = (stride * [height * width, width, 1][dim]) as i64;
                     }
                     let at = start
                         + tap[0] as usize * from.strides[2]
@@ -235,13 +235,13 @@ impl Pooling<'_> {
                         }
                         continue;
                     }
-                    let mut place = place_of(tap);
-                    let best = values[lo..hi].iter_mut().zip(&mut places[lo..hi]);
-                    for ((best, best_place), &value) in best.zip(run.iter()) {
+                    let mut index = index_of(tap);
+                    let best = values[lo..hi].iter_mut().zip(&mut indices[lo..hi]);
+                    for ((best, best_index), &value) in best.zip(run.iter()) {
                         let better = value > *best || value.is_nan();
                         *best = if better { value } else { *best };
-                        *best_place = if better { place } else { *best_place };
-                        place += place_step;
+                        *best_index = if better { index } else { *best_index };
+                        index += index_step;
                     }
                 }
             }
@@ -281,7 +281,7 @@ impl Pooling<'_> {
 
     /// Pools channels-last `f32` images, all channels of a pixel at once. Returns false if that
     /// does not apply.
-    fn run_channels(&self, parallel: &dyn Parallel, to: &Picture, values: &mut [u8]) -> bool {
+    fn run_channels(&self, parallel: &dyn Parallel, to: &FeatureMap, values: &mut [u8]) -> bool {
         let channels = to.sizes[CHANNELS];
         let last = self.from.is_channels_last() && to.is_channels_last() && channels > 1;
         let tier = Tier::detect();
@@ -329,11 +329,11 @@ impl Pooling<'_> {
                     steps: [0, 1, 2]
                         .map(|dim| ranges[dim].step.saturating_mul(strides[SPACE + dim])),
                     fold: match self.kind {
-                        Kind::Largest => Fold::Largest,
+                        Kind::Max => Fold::Largest,
                         Kind::Average { count_padding, divisor } => {
-                            let places = [at[SPACE], at[SPACE + 1], at[SPACE + 2]];
+                            let index = [at[SPACE], at[SPACE + 1], at[SPACE + 2]];
                             let input = self.from.space();
-                            let counted = counted(&self.axes, places, input, count_padding);
+                            let counted = counted(&self.axes, index, input, count_padding);
                             Fold::Average(divisor.unwrap_or(counted) as f32)
                         }
                     },
@@ -344,15 +344,15 @@ impl Pooling<'_> {
         true
     }
 
-    /// Computes outputs in memory order. Values and indices have the layout `to`; `places` is the
-    /// dtype of the indices.
+    /// Computes outputs in memory order. Values and indices have the layout `to`; `index_type` is
+    /// the dtype of the indices.
     pub(crate) fn run<C: Pooled>(
         &self,
         parallel: &dyn Parallel,
-        to: &Picture,
+        to: &FeatureMap,
         mut values: Option<&mut [u8]>,
         indices: Option<&mut [u8]>,
-        places: ScalarType,
+        index_type: ScalarType,
     ) {
         if indices.is_none()
             && let Some(values) = values.as_deref_mut()
@@ -370,20 +370,20 @@ impl Pooling<'_> {
         let size = self.scalar_type.size();
         let (write_values, write_indices) = (values.is_some(), indices.is_some());
         let values = Parts::new(values.unwrap_or_default());
-        let is_short = crate::types::has(ScalarType::Int) && places == ScalarType::Int;
+        let is_short = crate::types::has(ScalarType::Int) && index_type == ScalarType::Int;
         let indices = Parts::new(indices.unwrap_or_default());
         let taps =
             (self.from.sizes.iter().product::<usize>() / to.sizes.iter().product::<usize>()).max(1);
         let share = chunk_of_work(parallel, rows, row.saturating_mul(taps), GRAIN);
-        let most = self.block_len(inner);
+        let block_len = self.block_len(inner);
         for_each_job::<()>(parallel, rows.div_ceil(share), &mut [], 0, &|job, _| {
-            let mut block = Block { values: [C::default(); BLOCK], places: [0; BLOCK] };
+            let mut block = Block { values: [C::default(); BLOCK], indices: [0; BLOCK] };
             for index in job * share..((job + 1) * share).min(rows) {
                 // Checked here, so that firmware with only one of the two index types can remove
                 // the code of the other.
                 let is_short = crate::types::has(ScalarType::Int) && is_short;
-                let places = if is_short { ScalarType::Int } else { ScalarType::Long };
-                let width = places.size();
+                let index_type = if is_short { ScalarType::Int } else { ScalarType::Long };
+                let width = index_type.size();
                 // SAFETY: each job runs once, and each row of `row` elements belongs to one job
                 // only.
                 let (values, indices) = unsafe {
@@ -398,8 +398,8 @@ impl Pooling<'_> {
                     at[dim] = rest % to.sizes[dim];
                     rest /= to.sizes[dim];
                 }
-                for first in (0..row).step_by(most) {
-                    let len = most.min(row - first);
+                for first in (0..row).step_by(block_len) {
+                    let len = block_len.min(row - first);
                     at[inner] = first;
                     self.block(at, inner, len, &mut block);
                     if write_values
@@ -410,7 +410,7 @@ impl Pooling<'_> {
                     if write_indices
                         && let Some(out) = indices.get_mut(first * width..(first + len) * width)
                     {
-                        store(places, out, &block.places[..len]);
+                        store(index_type, out, &block.indices[..len]);
                     }
                 }
             }

@@ -1,8 +1,8 @@
 //! Gradients of pooling in plain loops. Max pooling passes each output gradient to the maximum of
 //! its window, average pooling an equal share to each element.
 
-use super::backward::{by_type, for_each, picture, shape_mismatch};
-use super::picture::{DIMS, Picture, SPACE};
+use super::backward::{by_type, feature_map, for_each, shape_mismatch};
+use super::feature_map::{DIMS, FeatureMap, SPACE};
 use super::pool::{Axis, Pooled, counted};
 use super::pool_operators::{adaptive, read_windows, sliding};
 use crate::number::{load, store, unsupported};
@@ -125,7 +125,8 @@ fn expect_indices(ctx: &Prepare, arg: usize) -> Result<(), KernelError> {
 /// Checks that gradient and input have the same batch and channels.
 fn expect_alike(ctx: &Prepare, rank: usize) -> Result<(), KernelError> {
     let (grad, input) = (ctx.info(0)?, ctx.info(1)?);
-    let [of_grad, of_input] = [picture(&grad, rank, 0)?.sizes, picture(&input, rank, 1)?.sizes];
+    let [of_grad, of_input] =
+        [feature_map(&grad, rank, 0)?.sizes, feature_map(&input, rank, 1)?.sizes];
     if grad.rank() != input.rank() || of_grad[..SPACE] != of_input[..SPACE] {
         return Err(shape_mismatch(0));
     }
@@ -200,8 +201,8 @@ fn run_adaptive_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Resul
 }
 
 /// Memory position of an element of an image.
-pub(super) fn position(picture: &Picture, index: [usize; DIMS]) -> usize {
-    index.iter().zip(picture.strides).map(|(i, stride)| i * stride).sum()
+pub(super) fn position(feature_map: &FeatureMap, index: [usize; DIMS]) -> usize {
+    index.iter().zip(feature_map.strides).map(|(i, stride)| i * stride).sum()
 }
 
 /// Adds a value to an element.
@@ -221,25 +222,29 @@ fn to_argmax<C: Pooled>(
     out: usize,
 ) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    let (grad, places) = (ctx.tensor(0)?, ctx.tensor(indices)?);
-    let (from, in_places) = (picture(&grad, rank, 0)?, picture(&places, rank, indices)?);
+    let (grad, index_tensor) = (ctx.tensor(0)?, ctx.tensor(indices)?);
+    let (from, index_map) =
+        (feature_map(&grad, rank, 0)?, feature_map(&index_tensor, rank, indices)?);
     let target = ctx.out(out)?;
-    let to = picture(&target, rank, out)?;
+    let to = feature_map(&target, rank, out)?;
     let (scalar_type, [depth, height, width]) = (grad.scalar_type, to.space());
     let bytes = target.into_bytes();
     bytes.fill(0);
     let mut outside = false;
     for_each(from.sizes, |index| {
-        let mut place = [0i64];
-        let at = position(&in_places, index);
-        load(places.scalar_type, places.bytes(), at as isize, 0, &mut place);
-        let place = usize::try_from(place[0]).ok().filter(|&place| place < depth * height * width);
-        let Some(place) = place else {
+        let mut max_index = [0i64];
+        let at = position(&index_map, index);
+        load(index_tensor.scalar_type, index_tensor.bytes(), at as isize, 0, &mut max_index);
+        let max_index = usize::try_from(max_index[0])
+            .ok()
+            .filter(|&max_index| max_index < depth * height * width);
+        let Some(max_index) = max_index else {
             outside = true;
             return;
         };
         let [batch, channel, ..] = index;
-        let [z, y, x] = [place / (height * width), place / width % height, place % width];
+        let [z, y, x] =
+            [max_index / (height * width), max_index / width % height, max_index % width];
         let at = position(&to, [batch, channel, z, y, x]);
         let mut value = [C::default()];
         load(scalar_type, grad.bytes(), position(&from, index) as isize, 0, &mut value);
@@ -260,9 +265,9 @@ fn to_window<C: Pooled>(
 ) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let grad = ctx.tensor(0)?;
-    let from = picture(&grad, rank, 0)?;
+    let from = feature_map(&grad, rank, 0)?;
     let target = ctx.out(out)?;
-    let to = picture(&target, rank, out)?;
+    let to = feature_map(&target, rank, out)?;
     let input = to.space();
     if !axes.iter().zip(input).all(|(axis, size)| axis.is_countable(size)) {
         return Err(shape_mismatch(1));
@@ -271,10 +276,10 @@ fn to_window<C: Pooled>(
     let bytes = target.into_bytes();
     bytes.fill(0);
     for_each(from.sizes, |index| {
-        let [batch, channel, places @ ..] = index;
+        let [batch, channel, space @ ..] = index;
         let ranges: [_; 3] =
-            core::array::from_fn(|dim| axes[dim].tap_range(places[dim], input[dim]));
-        let divisor = divisor.unwrap_or_else(|| counted(&axes, places, input, count_padding));
+            core::array::from_fn(|dim| axes[dim].tap_range(space[dim], input[dim]));
+        let divisor = divisor.unwrap_or_else(|| counted(&axes, space, input, count_padding));
         let mut value = [C::default()];
         load(scalar_type, grad.bytes(), position(&from, index) as isize, 0, &mut value);
         let share = value[0].divided(divisor);

@@ -1,6 +1,6 @@
 //! Kernels of the pooling operators: arguments, checks and shapes.
 
-use super::picture::Picture;
+use super::feature_map::FeatureMap;
 use super::pool::{Axis, Kind, Pooled, Pooling};
 use crate::number::{ComputeType, unsupported};
 use crate::paths::{self, Paths};
@@ -152,22 +152,22 @@ fn run<C: Pooled>(
 ) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
-    let picture = |info: &torchlet_core::TensorInfo, arg| {
-        Picture::new(info, rank).ok_or(KernelError::rank(arg, info.rank()))
+    let feature_map = |info: &torchlet_core::TensorInfo, arg| {
+        FeatureMap::new(info, rank).ok_or(KernelError::rank(arg, info.rank()))
     };
     let pooling = Pooling {
         kind,
         axes,
         scalar_type: input.scalar_type,
         input: input.bytes(),
-        from: picture(&input, 0)?,
+        from: feature_map(&input, 0)?,
     };
     let sizes = pooling.from.space();
     if !axes.iter().zip(sizes).all(|(axis, size)| axis.is_countable(size)) {
         return Err(shape_error());
     }
     let values = ctx.out(out)?;
-    let to = picture(&values, out)?;
+    let to = feature_map(&values, out)?;
     let Some(arg) = indices else {
         pooling.run::<C>(ctx.parallel(), &to, Some(values.into_bytes()), None, ScalarType::Long);
         return Ok(());
@@ -175,13 +175,13 @@ fn run<C: Pooled>(
     let indices = ctx.out(arg)?;
     let has_short = crate::types::has(ScalarType::Int);
     let integer = if has_short { indices.scalar_type } else { ScalarType::Long };
-    let places = picture(&indices, arg)?;
-    if places == to {
+    let index_map = feature_map(&indices, arg)?;
+    if index_map == to {
         let (values, indices) = (values.into_bytes(), indices.into_bytes());
         pooling.run::<C>(ctx.parallel(), &to, Some(values), Some(indices), integer);
     } else {
         pooling.run::<C>(ctx.parallel(), &to, Some(values.into_bytes()), None, ScalarType::Long);
-        pooling.run::<C>(ctx.parallel(), &places, None, Some(indices.into_bytes()), integer);
+        pooling.run::<C>(ctx.parallel(), &index_map, None, Some(indices.into_bytes()), integer);
     }
     Ok(())
 }
@@ -215,7 +215,7 @@ fn max_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError
 fn max_pool<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let windows = read_windows(ctx, RANK, 1, Some(4))?;
-    run::<C>(ctx, RANK, Kind::Largest, sliding(&windows), (6, Some(7)))
+    run::<C>(ctx, RANK, Kind::Max, sliding(&windows), (6, Some(7)))
 }
 
 fn adaptive_average_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -247,5 +247,5 @@ fn adaptive_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<()
 
 fn adaptive_max_pool<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    run::<C>(ctx, RANK, Kind::Largest, adaptive(&ctx.info(2)?, RANK), (2, Some(3)))
+    run::<C>(ctx, RANK, Kind::Max, adaptive(&ctx.info(2)?, RANK), (2, Some(3)))
 }

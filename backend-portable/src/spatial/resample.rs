@@ -1,6 +1,6 @@
 //! Image resampling: nearest, bilinear and bicubic; antialiased bilinear, bicubic and Lanczos.
 
-use super::picture::{CHANNELS, DIMS, Picture, for_each_row};
+use super::feature_map::{CHANNELS, DIMS, FeatureMap, for_each_row};
 use super::sample::{Taps, cubic, weighted};
 use crate::number::{ComputeType, Number, elements, elements_mut, unsupported};
 use crate::real::Real;
@@ -95,7 +95,7 @@ pub(super) enum Filter {
 }
 
 impl Filter {
-    /// Distance at which the weight becomes zero.
+    /// Distance from a pixel at which its weight becomes zero.
     fn reach<C: Real>(self) -> C {
         C::real(match self {
             Filter::Linear => 1.0,
@@ -104,7 +104,7 @@ impl Filter {
         })
     }
 
-    /// Weight at a nonnegative distance.
+    /// Weight of a pixel at a nonnegative distance.
     fn weight<C: Real>(self, distance: C) -> C {
         let (one, two) = (C::real(1.0), C::real(2.0));
         if distance >= self.reach() {
@@ -212,7 +212,7 @@ pub(super) struct Axis<C> {
     input: usize,
     output: usize,
     align_corners: bool,
-    /// Input pixels per output pixel.
+    /// Number of input pixels per output pixel.
     scale: C,
     /// For antialiasing: whether the dim is copied unchanged.
     is_copied: bool,
@@ -242,7 +242,7 @@ impl<C: Real> Axis<C> {
     }
 
     /// Input position of output pixel `at`.
-    fn place(&self, at: usize) -> C {
+    fn position(&self, at: usize) -> C {
         if self.align_corners {
             return self.scale * C::count(at);
         }
@@ -259,20 +259,20 @@ impl<C: Real> Axis<C> {
                 Taps::one(clamped(((C::count(at) + C::real(0.5)) * self.scale).floor()))
             }
             Method::Cubic => {
-                let place = self.place(at);
-                let first = place.floor();
+                let position = self.position(at);
+                let first = position.floor();
                 let mut taps = Taps::none();
-                for (i, weight) in cubic(place - first).into_iter().enumerate() {
+                for (i, weight) in cubic(position - first).into_iter().enumerate() {
                     taps.push(clamped(first + C::count(i) - C::real(1.0)), weight);
                 }
                 taps
             }
             _ if self.input == self.output => Taps::one(at),
             _ => {
-                let place = self.place(at);
-                let place = if place < C::default() { C::default() } else { place };
-                let first = clamped(place);
-                let behind = place - C::count(first);
+                let position = self.position(at);
+                let position = if position < C::default() { C::default() } else { position };
+                let first = clamped(position);
+                let behind = position - C::count(first);
                 let behind = if behind > C::real(1.0) { C::real(1.0) } else { behind };
                 let mut taps = Taps::none();
                 taps.push(first, C::real(1.0) - behind);
@@ -393,8 +393,8 @@ fn prepare(ctx: &mut Prepare, form: Form, invoke: Option<InvokeFn>) -> Result<Pl
 
 /// The images of a call, the axes of height and width, and the data.
 struct Call<'c, C> {
-    from: Picture,
-    to: Picture,
+    from: FeatureMap,
+    to: FeatureMap,
     axes: [Axis<C>; 2],
     input: &'c [u8],
     out: &'c mut [u8],
@@ -405,9 +405,10 @@ fn call<'c, C: Real>(ctx: &mut Invoke<'c, '_>, form: &Form) -> Result<Call<'c, C
     let scales = form.scales(ctx)?;
     let input = ctx.tensor(0)?;
     let out = ctx.out(form.out)?;
-    let picture =
-        |info: &TensorInfo, arg| Picture::new(info, 2).ok_or(KernelError::rank(arg, info.rank()));
-    let (from, to) = (picture(&input, 0)?, picture(&out, form.out)?);
+    let feature_map = |info: &TensorInfo, arg| {
+        FeatureMap::new(info, 2).ok_or(KernelError::rank(arg, info.rank()))
+    };
+    let (from, to) = (feature_map(&input, 0)?, feature_map(&out, form.out)?);
     let axis = |dim: usize| {
         Axis::new(form.method, align_corners, from.sizes[3 + dim], to.sizes[3 + dim], scales[dim])
     };

@@ -1,8 +1,8 @@
 //! Gradients of resampling in one to three dims, in plain loops: each output gradient is
 //! distributed to the input pixels by their weights.
 
-use super::backward::{picture, shape_mismatch};
-use super::picture::{CHANNELS, DIMS};
+use super::backward::{feature_map, shape_mismatch};
+use super::feature_map::{CHANNELS, DIMS};
 use super::resample::{Axis, Filter, Method};
 use crate::number::{Number, elements, elements_mut, unsupported};
 use crate::real::Real;
@@ -194,26 +194,26 @@ fn spread<C: Real + Number, W: Real + Number>(
     crate::types::expect::<C>()?;
     let align_corners = form.has_corners && ctx.bool(3)?;
     let (grad, out) = (ctx.tensor(0)?, ctx.out(form.out())?);
-    let from = picture(&grad, form.spatial, 0)?;
-    let to = picture(&out, form.spatial, form.out())?;
+    let from = feature_map(&grad, form.spatial, 0)?;
+    let to = feature_map(&out, form.spatial, form.out())?;
     let first = DIMS - form.spatial;
     let axis = |dim: usize| {
-        let Some(place) = dim.checked_sub(first) else {
+        let Some(index) = dim.checked_sub(first) else {
             // Dims that the tensor lacks have a size of one pixel.
             return Ok(Axis::<W>::new(Method::Nearest, false, 1, 1, None));
         };
-        let scale = ctx.optional_float(form.scales() + place)?;
+        let scale = ctx.optional_float(form.scales() + index)?;
         Ok(Axis::new(form.method, align_corners, to.sizes[dim], from.sizes[dim], scale))
     };
     let (z, y, x) = (axis(2)?, axis(3)?, axis(4)?);
     let (data, out) = (elements::<C>(grad.bytes()), elements_mut::<C>(out.into_bytes()));
     out.fill(C::default());
-    let place = |strides: &[usize; DIMS], at: [usize; 3]| {
+    let offset = |strides: &[usize; DIMS], at: [usize; 3]| {
         at.iter().zip(&strides[2..]).map(|(at, stride)| at * stride).sum::<usize>()
     };
     // Contribution of a gradient pixel to an input pixel, in all channels.
     let mut give = |at: [usize; 3], back: [usize; 3], weight: W| {
-        let (read, write) = (place(&from.strides, at), place(&to.strides, back));
+        let (read, write) = (offset(&from.strides, at), offset(&to.strides, back));
         let weight = C::of(weight);
         for batch in 0..from.sizes[0] {
             for channel in 0..from.sizes[CHANNELS] {

@@ -1,10 +1,10 @@
 //! Interpolation between pixels: positions and weights over each dim.
 
-use super::picture::Picture;
+use super::feature_map::FeatureMap;
 use crate::number::Number;
 use crate::real::Real;
 
-/// Maximum number of taps over one dim.
+/// Maximum number of pixels over one dim that contribute to a sample.
 const MAX_TAPS: usize = 4;
 
 /// Pixel positions over one dim, and their weights.
@@ -67,7 +67,7 @@ pub(super) fn cubic_slopes<C: Real>(t: C) -> [C; 4] {
 pub(super) fn weighted<T: Number, C: Real>(
     data: &[T],
     plane: usize,
-    from: &Picture,
+    from: &FeatureMap,
     y: &Taps<C>,
     x: &Taps<C>,
 ) -> C {

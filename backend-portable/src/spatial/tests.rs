@@ -2,7 +2,7 @@
 
 use super::convolution::Call;
 use super::convolve_plain::Job;
-use super::picture::{DIMS, Picture};
+use super::feature_map::{DIMS, FeatureMap};
 use super::pool::{Axis, Kind, Pooling, counted};
 use crate::compute::conv::{Finish, Layout, WeightForm, Weights};
 use crate::compute::gemm::Context;
@@ -12,18 +12,18 @@ use torchlet_core::rules::window::{Window, Windows};
 use torchlet_core::{ScalarType, Serial};
 
 /// A dense image with this order of dims.
-fn dense(sizes: [usize; DIMS], order: [usize; DIMS]) -> Picture {
-    let mut picture = Picture { sizes, strides: [0; DIMS] };
+fn dense(sizes: [usize; DIMS], order: [usize; DIMS]) -> FeatureMap {
+    let mut feature_map = FeatureMap { sizes, strides: [0; DIMS] };
     let mut step = 1;
     for &dim in order.iter().rev() {
-        picture.strides[dim] = step;
+        feature_map.strides[dim] = step;
         step *= sizes[dim].max(1);
     }
-    picture
+    feature_map
 }
 
-fn at(picture: &Picture, index: [usize; DIMS]) -> usize {
-    index.iter().zip(picture.strides).map(|(i, stride)| i * stride).sum()
+fn at(feature_map: &FeatureMap, index: [usize; DIMS]) -> usize {
+    index.iter().zip(feature_map.strides).map(|(i, stride)| i * stride).sum()
 }
 
 fn indices(sizes: [usize; DIMS]) -> impl Iterator<Item = [usize; DIMS]> {
@@ -116,20 +116,20 @@ fn by_definition(call: &Call, input: &[f32], weight: &[f32], bias: &[f32]) -> Ve
             (tap[0] / out_group * in_group + tap[1], tap[0])
         };
         let [batch, _, d, h, width] = coarse.sizes;
-        for mut place in indices([batch, 1, d, h, width]) {
-            let mut target = place;
+        for mut position in indices([batch, 1, d, h, width]) {
+            let mut target = position;
             let mut inside = true;
             for (i, window) in call.windows.iter().enumerate() {
                 let dim = 2 + missing + i;
-                let x = window.origin(place[dim]) + (tap[dim] * window.dilation()) as i64;
+                let x = window.origin(position[dim]) + (tap[dim] * window.dilation()) as i64;
                 inside &= (0..fine.sizes[dim] as i64).contains(&x);
                 target[dim] = x.max(0) as usize;
             }
             if !inside {
                 continue;
             }
-            (place[1], target[1]) = if call.transposed { (c_in, c_out) } else { (c_out, c_in) };
-            let (from, to) = if call.transposed { (place, target) } else { (target, place) };
+            (position[1], target[1]) = if call.transposed { (c_in, c_out) } else { (c_out, c_in) };
+            let (from, to) = if call.transposed { (position, target) } else { (target, position) };
             out[at(&call.out, to)] += w * f64::from(input[at(&call.input, from)]);
         }
     }
@@ -143,7 +143,7 @@ fn convolutions_match_definition() {
     while tried < 120 {
         let Some((call, _)) = convolution(&mut noise) else { continue };
         tried += 1;
-        let len = |picture: &Picture| picture.sizes.iter().product::<usize>();
+        let len = |feature_map: &FeatureMap| feature_map.sizes.iter().product::<usize>();
         let input = noise.floats(len(&call.input));
         let weight = noise.floats(len(&call.weight));
         let bias = noise.floats(call.out.sizes[1]);
@@ -236,14 +236,14 @@ fn pooled(pooling: &Pooling, input: &[f32], index: [usize; DIMS]) -> (f32, i64) 
             }
         }
     }
-    let (mut sum, mut count, mut best, mut place) = (0.0, 0, f32::NEG_INFINITY, None);
+    let (mut sum, mut count, mut best, mut best_index) = (0.0, 0, f32::NEG_INFINITY, None);
     for &d in &ranges[0] {
         for &h in &ranges[1] {
             for &w in &ranges[2] {
                 let value = input[at(&pooling.from, [index[0], index[1], d, h, w])];
                 let here = ((d * sizes[3] + h) * sizes[4] + w) as i64;
-                if place.is_none() || value > best || value.is_nan() {
-                    (best, place) = (value, Some(here));
+                if best_index.is_none() || value > best || value.is_nan() {
+                    (best, best_index) = (value, Some(here));
                 }
                 sum += value;
                 count += 1;
@@ -251,7 +251,7 @@ fn pooled(pooling: &Pooling, input: &[f32], index: [usize; DIMS]) -> (f32, i64) 
         }
     }
     match pooling.kind {
-        Kind::Largest => (best, place.unwrap()),
+        Kind::Max => (best, best_index.unwrap()),
         Kind::Average { count_padding: true, .. } => (sum / counted as f32, 0),
         Kind::Average { .. } => (sum / count as f32, 0),
     }
@@ -266,13 +266,13 @@ fn pooling_matches_definition() {
         let mut axes = [Axis::NONE; 3];
         let adaptive = noise.below(3) == 0;
         let kind = match noise.below(3) {
-            0 => Kind::Largest,
+            0 => Kind::Max,
             1 => Kind::Average { count_padding: true, divisor: None },
             _ => Kind::Average { count_padding: false, divisor: None },
         };
         for dim in 2 - noise.below(3)..3 {
             let kernel = 1 + noise.below(4);
-            let dilation = if kind == Kind::Largest { 1 + noise.below(2) } else { 1 };
+            let dilation = if kind == Kind::Max { 1 + noise.below(2) } else { 1 };
             let padding = noise.below(((kernel - 1) * dilation).div_ceil(2) + 1);
             let window = window(kernel, 1 + noise.below(3), padding, dilation);
             input[2 + dim] = 8 + noise.below(90 / (4 - dim));
@@ -299,15 +299,16 @@ fn pooling_matches_definition() {
             from,
         };
         let mut values = vec![0f32; out.iter().product()];
-        let mut places = vec![0i64; values.len()];
-        let both = (bytemuck::cast_slice_mut(&mut values), bytemuck::cast_slice_mut(&mut places));
+        let mut max_indices = vec![0i64; values.len()];
+        let both =
+            (bytemuck::cast_slice_mut(&mut values), bytemuck::cast_slice_mut(&mut max_indices));
         pooling.run::<f32>(&Serial, &to, Some(both.0), Some(both.1), ScalarType::Long);
         for index in indices(out) {
-            let (value, place) = pooled(&pooling, &data, index);
-            let (got, got_place) = (values[at(&to, index)], places[at(&to, index)]);
+            let (value, max_index) = pooled(&pooling, &data, index);
+            let (got, got_index) = (values[at(&to, index)], max_indices[at(&to, index)]);
             let same = (got - value).abs() < 1e-5 || (got.is_nan() && value.is_nan());
             assert!(same, "{kind:?} {axes:?} {index:?}: {got}, not {value}");
-            assert!(kind != Kind::Largest || got_place == place, "{axes:?} {index:?}");
+            assert!(kind != Kind::Max || got_index == max_index, "{axes:?} {index:?}");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{bench, model, report};
 use expose::{Exposed, Origin, Step};
 use recorded::Recorded;
 use std::collections::BTreeMap;
-use torchlet::{FileAccess, Limits, Module, ModuleBuilder, RunOn, ScalarType, Tensor, Value};
+use torchlet::{Module, ModuleBuilder, RunOn, ScalarType, Tensor, Value};
 use torchlet_devtools::Difference;
 
 /// Exit status if values differ.
@@ -165,19 +165,8 @@ fn builder(arguments: &DiffArguments, execution: ExecutionPath) -> Result<Module
     if execution != ExecutionPath::Kernels {
         return model::builder(&options);
     }
-    let mut limits = Limits::HOST;
-    limits.backward_jumps = arguments.jump_limit;
     // Without the engine, delegates are decomposed into kernel calls.
-    let mut builder = Module::builder()
-        .file_access(FileAccess::Map)
-        .memory_limit(arguments.memory_limit.saturating_mul(1 << 20))
-        .limits(limits)
-        .run_on(RunOn::Cpu)
-        .without_default_backends();
-    for path in &arguments.data {
-        builder = builder.data(path);
-    }
-    Ok(builder)
+    Ok(model::without_devices(&options).run_on(RunOn::Cpu).without_default_backends())
 }
 
 /// Runs the exposed program and returns all its values.

@@ -2,7 +2,7 @@
 
 use super::code;
 use crate::dtype::ScalarType;
-use crate::kernel::Param;
+use crate::param::Param;
 use core::fmt;
 use core::num::NonZeroU32;
 

@@ -8,6 +8,7 @@
 use super::tables::{Counts, TableUse, Tables, cell_layout};
 use super::{Instruction, LoadOptions, Method, MethodMemory};
 use crate::error::{InitError, MemoryKind, Message};
+use crate::file_tensor::tensor_name;
 use crate::format::Part;
 use crate::limits::{Budget, Limit, Limits};
 use crate::location::{lend_aligned, locate};
@@ -16,7 +17,8 @@ use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::ArenaSize;
 use crate::memory::region::Region;
 use crate::memory::slot::{Data, StorageKind, UNPLANNED_STATE_BUFFER};
-use crate::meta::{MethodMeta, tensor_name, to_index};
+use crate::meta::{MethodMeta, to_index};
+use crate::program::Program;
 use crate::registry::Registry;
 use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has};
 use crate::tracer::{Event, EventKind, traced};
@@ -88,6 +90,23 @@ pub struct Prepared<'m> {
     constants_end: usize,
     pub(super) scratch: usize,
     pub(super) steps: u64,
+}
+
+impl<'p> Program<'p> {
+    /// Loads a method into the caller's memory: [prepares](MethodMeta::prepare) it at the start of
+    /// the arena, and [finishes](crate::Prepared::finish) it with the rest.
+    ///
+    /// # Errors
+    /// The problem with the method or the memory, and its location.
+    pub fn load_method(
+        &self,
+        name: &str,
+        registry: &Registry<'p>,
+        memory: MethodMemory<'p, '_>,
+        options: LoadOptions<'p>,
+    ) -> Result<Method<'p>, InitError> {
+        self.method_meta(name)?.load(registry, memory, options)
+    }
 }
 
 impl<'m> MethodMeta<'m> {

@@ -4,16 +4,17 @@
 use super::Instruction;
 use crate::backend::DelegateBox;
 use crate::error::{InitError, MemoryKind};
-use crate::format::program_schema::{EValue, TensorTable};
+use crate::file_tensor::{is_constant, tensor_name};
+use crate::format::program_schema::EValue;
 use crate::format::{Malformed, Part};
-use crate::layout::{ShapeDynamism, TensorInfo};
+use crate::layout::ShapeDynamism;
 use crate::limits::{Budget, Limit, Limits};
 use crate::machine::PointerWidth;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::{Arena, ArenaSize, Exhausted};
 use crate::memory::region::Region;
 use crate::memory::slot::TensorSlot;
-use crate::meta::{MethodMeta, is_constant, tensor_name};
+use crate::meta::MethodMeta;
 use crate::registry::OperatorName;
 use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has};
 use crate::value::Value;
@@ -322,14 +323,4 @@ impl From<Malformed> for DecodeError {
     fn from(malformed: Malformed) -> Self {
         DecodeError::Malformed(malformed)
     }
-}
-
-/// Dtype, bound shape and layout of a tensor in the file; `None` if invalid.
-pub(crate) fn tensor_info(tensor: &TensorTable<'_>) -> Option<TensorInfo> {
-    let sizes = tensor.sizes().ok()?;
-    TensorInfo::checked(
-        tensor.scalar_type().ok()?.into(),
-        sizes.iter().map(|size| size.ok()),
-        tensor.dim_order().ok()?.bytes(),
-    )
 }

@@ -2,6 +2,7 @@
 
 mod constants;
 pub(crate) mod delegate;
+mod formats;
 mod header;
 pub(crate) mod joined;
 mod numbers;
@@ -15,10 +16,11 @@ pub mod xnnpack;
 
 pub(crate) use constants::Copies;
 pub use delegate::is_exported_for_device;
+pub use formats::summarize;
 pub use origins::CallOrigin;
 pub(crate) use origins::Origins;
 pub use program::{FrontEnd, Run};
-pub use summary::{Summary, summarize};
+pub use summary::Summary;
 pub(crate) use vocabulary::Access;
 pub use vocabulary::{KernelSemantics, Vocabulary};
 pub(crate) use vulkan::{Argument, Bound};

@@ -1,8 +1,5 @@
 //! Summary of a delegate's graph, for tools that inspect files.
 
-use super::{vulkan, xnnpack};
-use crate::blob;
-use crate::error::Error;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -37,31 +34,5 @@ impl Summary {
             summary.constant_bytes = summary.constant_bytes.saturating_add(bytes);
         }
         summary
-    }
-}
-
-/// Summarizes the processed bytes of a delegate, in any format that is read.
-///
-/// # Errors
-/// The bytes are malformed, or their format is unknown.
-pub fn summarize(processed: &[u8]) -> Result<Summary, Error> {
-    if blob::is_blob(processed) {
-        blob::summarize(processed)
-    } else if xnnpack::is_blob(processed) {
-        xnnpack::summarize(processed)
-    } else {
-        vulkan::summarize(processed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn foreign_data_is_rejected() {
-        for bytes in [&b""[..], b"VK00", b"\0\0\0\0XH00", &[0; 64]] {
-            assert!(summarize(bytes).is_err(), "{bytes:?}");
-        }
     }
 }

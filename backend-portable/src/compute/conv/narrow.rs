@@ -44,7 +44,7 @@ pub(super) fn packed_len(conv: &Conv, tier: Tier) -> Option<usize> {
 pub(super) fn pack(conv: &Conv, tier: Tier, filter: Filter<'_>, packed: &mut [f32]) {
     let (lanes, taps, (group, _)) = (tier.lanes(), conv.taps(), conv.group());
     let channels = conv.params().in_channels;
-    for (at, place) in packed.iter_mut().enumerate() {
+    for (at, slot) in packed.iter_mut().enumerate() {
         let (lane, at) = (at % lanes, at / lanes);
         let (turn, at) = (at % group, at / group);
         let (tap, input) = (at % taps, at / taps * lanes + lane);
@@ -52,7 +52,7 @@ pub(super) fn pack(conv: &Conv, tier: Tier, filter: Filter<'_>, packed: &mut [f3
             .saturating_add(((input % group) ^ turn).saturating_mul(filter.out))
             .saturating_add((input % group).saturating_mul(filter.input))
             .saturating_add(tap.saturating_mul(filter.tap));
-        *place = if input < channels { filter.data[within] } else { 0.0 };
+        *slot = if input < channels { filter.data[within] } else { 0.0 };
     }
 }
 
@@ -140,7 +140,7 @@ struct TileInput {
     /// Image offset of the first tap of the first pixel; strides of kernel rows and taps; stride of
     /// pixels.
     from: usize,
-    apart: [usize; 2],
+    strides: [usize; 2],
     pitch: usize,
     /// Offset of the weights of the first tap, and stride of kernel rows in the weights.
     weight: usize,
@@ -159,7 +159,7 @@ impl Band<'_> {
         for oy in self.rows.clone() {
             let tall = y.taps(oy);
             let top = oy as isize * y.stride + y.origin + tall.start as isize * y.step;
-            let place = |ox: usize| {
+            let source = |ox: usize| {
                 let wide = x.taps(ox);
                 let left = ox as isize * x.stride + x.origin + wide.start as isize * x.step;
                 let taps = [tall.len(), wide.len()];
@@ -167,7 +167,7 @@ impl Band<'_> {
                 TileInput {
                     taps: if taps.contains(&0) { [0; 2] } else { taps },
                     from: pixel * channels + self.first,
-                    apart: [y.step as usize * x.input, x.step as usize].map(|by| by * channels),
+                    strides: [y.step as usize * x.input, x.step as usize].map(|by| by * channels),
                     pitch: x.stride as usize * channels,
                     weight: (tall.start * x.kernel + wide.start) * step,
                     weight_row: x.kernel * step,
@@ -175,7 +175,7 @@ impl Band<'_> {
                 }
             };
             for ox in 0..whole.start {
-                self.tile::<S, G, 1, TAIL>(s, place(ox));
+                self.tile::<S, G, 1, TAIL>(s, source(ox));
             }
             let mut ox = whole.start;
             while ox < whole.end {
@@ -185,15 +185,15 @@ impl Band<'_> {
                     left => left.min(2),
                 };
                 match count {
-                    1 => self.tile::<S, G, 1, TAIL>(s, place(ox)),
-                    2 => self.tile::<S, G, 2, TAIL>(s, place(ox)),
-                    3 if P > 3 => self.tile::<S, G, 3, TAIL>(s, place(ox)),
-                    _ => self.tile::<S, G, P, TAIL>(s, place(ox)),
+                    1 => self.tile::<S, G, 1, TAIL>(s, source(ox)),
+                    2 => self.tile::<S, G, 2, TAIL>(s, source(ox)),
+                    3 if P > 3 => self.tile::<S, G, 3, TAIL>(s, source(ox)),
+                    _ => self.tile::<S, G, P, TAIL>(s, source(ox)),
                 }
                 ox += count;
             }
             for ox in whole.end..x.output {
-                self.tile::<S, G, 1, TAIL>(s, place(ox));
+                self.tile::<S, G, 1, TAIL>(s, source(ox));
             }
         }
     }
@@ -203,28 +203,28 @@ impl Band<'_> {
     fn tile<S: Simd, const G: usize, const P: usize, const TAIL: bool>(
         &self,
         s: S,
-        place: TileInput,
+        source: TileInput,
     ) {
         let lanes = self.conv.params().in_channels - self.first;
         let width = if TAIL { lanes } else { S::LANES };
-        let [tall, wide] = place.taps;
-        let ([row, tap], step) = (place.apart, G * S::LANES);
+        let [tall, wide] = source.taps;
+        let ([row, tap], step) = (source.strides, G * S::LANES);
         // Bounds check of all reads.
         let (mut image, mut weights) = (self.image.as_ptr(), self.weights.as_ptr());
         if tall > 0 {
-            let far = (tall - 1) * row + (wide - 1) * tap + (P - 1) * place.pitch + width;
-            let last = (tall - 1) * place.weight_row + wide * step;
-            image = self.image[place.from..][..far].as_ptr();
-            weights = self.weights[place.weight..][..last].as_ptr();
+            let far = (tall - 1) * row + (wide - 1) * tap + (P - 1) * source.pitch + width;
+            let last = (tall - 1) * source.weight_row + wide * step;
+            image = self.image[source.from..][..far].as_ptr();
+            weights = self.weights[source.weight..][..last].as_ptr();
         }
         let mut sums = [[s.splat(0.0); G]; P];
         for ky in 0..tall {
             let mut from = image.wrapping_add(ky * row);
-            let mut weight = weights.wrapping_add(ky * place.weight_row);
+            let mut weight = weights.wrapping_add(ky * source.weight_row);
             for _ in 0..wide {
                 let mut pixels = [s.splat(0.0); P];
                 for i in 0..P {
-                    let at = from.wrapping_add(i * place.pitch);
+                    let at = from.wrapping_add(i * source.pitch);
                     // SAFETY: inside the slice just taken from the image: its length covers the
                     // last row, tap and pixel, with `width` elements each, and the tail reads only
                     // those.
@@ -245,7 +245,7 @@ impl Band<'_> {
         let &Finish { beta, min, max, .. } = self.finish;
         for i in 0..P {
             let mut sum = combined_lanes(s, sums[i]);
-            let to = self.target.at(place.pixel + i, self.first);
+            let to = self.target.at(source.pixel + i, self.first);
             // SAFETY: the bias has `width` elements, checked before the jobs start. `Conv::run` cut
             // the output to whole pixels of all channels; no other job writes this pixel's
             // channels, and `width` of them follow.

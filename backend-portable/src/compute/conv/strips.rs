@@ -288,8 +288,8 @@ impl Band<'_> {
                 for oy in self.rows.clone() {
                     let taps = y.taps(oy);
                     let (from, to) = (pass.from.max(taps.start), pass.to.min(taps.end));
-                    // A row without taps inside the image is pure bias, and the first pass writes
-                    // it.
+                    // Outputs without taps inside the image are the bias alone; the first pass
+                    // writes them.
                     let first = pass.offset == 0 && pass.from <= taps.start && taps.start < pass.to
                         || taps.is_empty() && pass.from == 0 && pass.offset == 0;
                     let ends = pass.offset + pass.len * pass.pieces == x.kernel * channels;
@@ -313,7 +313,7 @@ impl Band<'_> {
                         let a = if pieces == 0 {
                             source
                         } else {
-                            // From the first to the last element that the tile reads.
+                            // Length of the range that the tile reads.
                             let far = (pieces - 1) * a_piece + (count - 1) * pitch + pass.len;
                             &source[at + ox * pitch..][..far]
                         };

@@ -154,9 +154,9 @@ fn params(noise: &mut Noise, transposed: bool, dims: usize) -> ConvParams {
         transposed,
         layout: Layout::ChannelsFirst,
     };
-    let most = if dims == 3 { 6 } else { 24 };
+    let max_size = if dims == 3 { 6 } else { 24 };
     for i in 3 - dims..3 {
-        p.input[i] = 1 + noise.below(most);
+        p.input[i] = 1 + noise.below(max_size);
         p.kernel[i] = 1 + noise.below(4);
         p.stride[i] = 1 + noise.below(3);
         p.padding[i] = noise.below(5);
@@ -261,8 +261,8 @@ fn shapes_of_real_networks() {
 fn column_images_match_row_images() {
     let mut noise = Noise::new(5);
     let context = Context { tier: Tier::detect(), parallel: &Serial };
-    let mut turned = 0;
-    while turned < 30 {
+    let mut transposed_cases = 0;
+    while transposed_cases < 30 {
         let transposed = noise.below(3) == 0;
         let mut p = params(&mut noise, transposed, 2);
         (p.layout, p.input[2], p.kernel[2]) = (Layout::ChannelsLast, 1, 1);
@@ -277,7 +277,7 @@ fn column_images_match_row_images() {
             );
             continue;
         }
-        turned += 1;
+        transposed_cases += 1;
         assert_eq!(rows.params().input, [1, 1, p.input[1]]);
         let [_, height, _] = conv.output();
         assert_eq!(rows.output(), [1, 1, height]);

@@ -159,7 +159,7 @@ fn split(
     }
     let columns = n.saturating_mul(k.max(1));
     let work = (m.saturating_mul(columns) / GRAIN).max(columns / FETCH_GRAIN);
-    // The same number of jobs for each thread, if at least one each.
+    // Each thread gets the same number of jobs, if the work suffices for one job per thread.
     let jobs = match (work / threads).min(4) {
         0 => work,
         each => threads.saturating_mul(each),
@@ -251,8 +251,8 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
         let &Problem { k, ref epilogue, .. } = problem;
         let nr = S::LANES * S::VECTORS;
         let (a_space, b_space) = workspace.split_at_mut(plan.a_len);
-        // A small B stays in the cache while A and C are streamed once; otherwise one panel of B
-        // stays.
+        // With rows as the outer loop, A and C are read once, which is best if all of B fits the
+        // cache. With panels as the outer loop, one panel of B stays in the cache.
         let rows_outside = !plan.pack_b && cols.len().saturating_mul(k) <= SMALL_B;
         let far = problem.m.saturating_mul(problem.n.max(k)) > MIN_PREFETCH_LEN;
         let mut i = rows.start;

@@ -35,7 +35,7 @@ pub(crate) struct Tile {
     pub c: *mut f32,
     pub c_row: usize,
     pub c_col: usize,
-    /// Whether to prefetch C.
+    /// Whether to prefetch C, because it is probably not in the cache.
     pub far: bool,
     /// Bias for row i, or null.
     pub row_bias: *const f32,

@@ -348,9 +348,9 @@ fn run<A: Stored, B: Stored>(
 /// Length of the blocks of k: bounded so that a panel of B stays in the L1 and L2 caches, about
 /// equal for all blocks, and a multiple of `step`.
 pub(crate) const fn k_block(lanes: usize, k: usize, step: usize) -> usize {
-    let most = if lanes > 1 { 512 } else { 128 };
+    let max_len = if lanes > 1 { 512 } else { 128 };
     let (k, step) = (if k == 0 { 1 } else { k }, if step == 0 { 1 } else { step });
-    let even = k.div_ceil(k.div_ceil(most));
+    let even = k.div_ceil(k.div_ceil(max_len));
     match even.div_ceil(step).checked_mul(step) {
         Some(block) => block,
         None => step,

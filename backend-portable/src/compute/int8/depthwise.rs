@@ -16,7 +16,7 @@ use crate::compute::simd::Dots;
 use crate::compute::simd::Instructions;
 use crate::compute::split::{Outcome, for_each_chunk_mut};
 
-/// Channels of a block.
+/// Number of channels of a block, which is computed at a time.
 pub(crate) const BLOCK: usize = 32;
 /// Maximum number of taps of a window.
 pub(crate) const TAPS: usize = 64;
@@ -94,10 +94,10 @@ impl<'a> Packed<'a> {
 
 /// A batch of quantized images, contiguous in memory, and the padding value of each channel.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pictures<'a> {
+pub(crate) struct Images<'a> {
     pub(crate) batch: usize,
     pub(crate) windows: &'a Windows,
-    pub(crate) codes: &'a [i8],
+    pub(crate) quantized: &'a [i8],
     pub(crate) outside: &'a [i8],
 }
 
@@ -107,12 +107,12 @@ pub(crate) struct Pictures<'a> {
 /// If an operand or `out` is too short.
 pub(crate) fn convolve(
     context: Context<'_>,
-    images: &Pictures<'_>,
+    images: &Images<'_>,
     weights: Packed<'_>,
     columns: &Requantize<'_>,
     out: &mut [i8],
 ) -> Result<(), ShapeMismatch> {
-    let Pictures { batch, windows, codes: images, outside } = *images;
+    let Images { batch, windows, quantized: images, outside } = *images;
     let channels = windows.input[2];
     let taps = windows.axes[0].kernel().checked_mul(windows.axes[1].kernel());
     let taps = taps.filter(|taps| *taps <= TAPS).ok_or(ShapeMismatch)?;

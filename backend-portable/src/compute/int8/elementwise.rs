@@ -175,10 +175,15 @@ pub(crate) fn requantize(
 }
 
 /// Number of int8 values.
-pub(crate) const CODES: usize = 256;
+pub(crate) const TABLE_LEN: usize = 256;
 
 /// Table lookup; the first entry belongs to -128.
-pub(crate) fn lookup(context: Context<'_>, quantized: &[i8], table: &[i8; CODES], out: &mut [i8]) {
+pub(crate) fn lookup(
+    context: Context<'_>,
+    quantized: &[i8],
+    table: &[i8; TABLE_LEN],
+    out: &mut [i8],
+) {
     let part = chunk_len(context.parallel, out.len(), GRAIN);
     for_each_chunk_mut(context.parallel, out, part, &|index, out| {
         let quantized = quantized.get(index * part..).unwrap_or_default();
@@ -194,7 +199,7 @@ pub(crate) fn lookup(context: Context<'_>, quantized: &[i8], table: &[i8; CODES]
 
 /// Max pooling of quantized images, channels last. Max pooling needs no requantization. Returns
 /// `None` if `images` is too short.
-pub(crate) fn largest(
+pub(crate) fn max_pool(
     context: Context<'_>,
     windows: &super::windows::Windows,
     images: &[i8],

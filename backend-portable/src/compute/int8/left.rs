@@ -15,7 +15,7 @@ const CACHED_BYTES: usize = 1 << 19;
 /// Left operand of a GEMM.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Left<'a> {
-    /// Rows, and their stride.
+    /// Rows in memory, and the stride between them.
     Rows(&'a [i8], usize),
     /// Rows and their stride; each is padded with zeros to at least the next multiple of [`STEP`].
     Filled(&'a [i8], usize),

@@ -4,7 +4,7 @@
 //! integers. Requantization multiplies and adds once in `f32`, and rounds to the nearest integer,
 //! ties to even. ([`q8`](super::q8) computes purely in integers, as CMSIS-NN does.)
 //!
-//! - [`product`]: GEMM of int8 rows with packed weights ([`pack`]); convolutions are GEMMs over
+//! - [`matmul`]: GEMM of int8 rows with packed weights ([`pack`]); convolutions are GEMMs over
 //!   [`windows`].
 //! - [`depthwise`]: depthwise convolution; `narrow`: convolution in groups of four or eight
 //!   channels, on x86-64.
@@ -24,11 +24,11 @@ mod avx2;
 pub(crate) mod depthwise;
 pub(crate) mod elementwise;
 pub(crate) mod left;
+pub(crate) mod matmul;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod narrow;
 pub(crate) mod pack;
 mod plain;
-pub(crate) mod product;
 pub(crate) mod rows;
 pub(crate) mod scales;
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! need one VNNI instruction for a tap of 16 channels, groups of eight need two, and no lane
 //! multiplies zeros of other groups.
 
-use super::product::ROWS;
+use super::matmul::ROWS;
 use super::vnni;
 use super::windows::Windows;
 use super::{Requantize, STEP};
@@ -15,7 +15,7 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::{Dots, Instructions};
 use crate::compute::split::{Outcome, Tile, balanced_part, for_each_tile_mut};
 
-/// Channels of a block.
+/// Number of channels of a block, which is computed at a time.
 pub(crate) const BLOCK: usize = 16;
 /// Maximum number of pixels of a tile.
 const PIXELS: usize = 8;
@@ -38,8 +38,8 @@ pub(crate) fn padded(channels: usize) -> usize {
 
 /// The channel at an index of the packed order, for groups of this size. Sums and requantization
 /// parameters have that order, too.
-pub(crate) fn channel(group: usize, place: usize) -> usize {
-    let (block, lane, word) = (place / BLOCK, place % BLOCK / STEP, place % STEP);
+pub(crate) fn channel(group: usize, index: usize) -> usize {
+    let (block, lane, word) = (index / BLOCK, index % BLOCK / STEP, index % STEP);
     let first = if group == STEP { word * STEP } else { [0, 8, 4, 12][word] };
     block * BLOCK + first + lane
 }
@@ -68,7 +68,7 @@ pub(crate) fn pack(
     let quantized: &mut [i8] = bytemuck::cast_slice_mut(quantized);
     let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
     let turns = group / STEP;
-    for (at, place) in quantized.iter_mut().enumerate() {
+    for (at, slot) in quantized.iter_mut().enumerate() {
         let (byte, at) = (at % STEP, at / STEP);
         let (word, lane, at) = (at % STEP, at / STEP % STEP, at / BLOCK);
         let (turn, at) = (at % turns, at / turns);
@@ -76,11 +76,11 @@ pub(crate) fn pack(
         // The index of the input in its block determines the group.
         let input = word * STEP + byte;
         let output = block * BLOCK + input / group * group + turn * STEP + lane;
-        *place = if output < channels { weight(tap, input % group, output)? } else { 0 };
+        *slot = if output < channels { weight(tap, input % group, output)? } else { 0 };
     }
-    for (place, sum) in sums.iter_mut().enumerate() {
+    for (index, sum) in sums.iter_mut().enumerate() {
         *sum = 0;
-        let output = channel(group, place);
+        let output = channel(group, index);
         if output < channels {
             for at in 0..taps * group {
                 *sum += i32::from(weight(at / group, at % group, output)?);
@@ -114,7 +114,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// Tiling of an image.
+/// Size of the tiles that an output image is divided into, and of the input that a tile reads.
 struct Tiling {
     /// Number of output rows of a tile.
     rows: usize,
@@ -201,8 +201,8 @@ pub(crate) fn convolve(
             (&mut *workspace, tiling.words),
             &|_, tile, workspace| {
                 let band = Band { windows, tiling: &tiling, weights, columns };
-                let place = bytemuck::cast_slice_mut(workspace);
-                let done = band.run(quantized, outside, place, tile);
+                let padded_rows = bytemuck::cast_slice_mut(workspace);
+                let done = band.run(quantized, outside, padded_rows, tile);
                 outcome.note(done.ok_or(ShapeMismatch));
             },
         );
@@ -224,7 +224,7 @@ impl Band<'_> {
         &self,
         image: &[i8],
         outside: i8,
-        place: &mut [i8],
+        padded_rows: &mut [i8],
         tile: &mut Tile<'_, i8>,
     ) -> Option<()> {
         let Self { windows, tiling, weights, columns } = *self;
@@ -233,10 +233,10 @@ impl Band<'_> {
         let rows = tile.rows();
         let tall = (down.kernel() - 1) * down.dilation() + 1;
         let read = (rows.len().checked_sub(1)? * down.stride() + tall) * tiling.row;
-        let (own, behind) = place.split_at_mut_checked(read)?;
+        let (own, behind) = padded_rows.split_at_mut_checked(read)?;
         behind.get_mut(..OVERREAD)?.fill(0);
         windows.pad_rows(image, outside, (rows.start * down.stride(), tiling.width), own)?;
-        let place = &*place;
+        let padded_rows = &*padded_rows;
         let taps = [down.kernel(), along.kernel()];
         let strides = [down.dilation() * tiling.row, along.dilation() * channels];
         let pitch = along.stride() * channels;
@@ -253,7 +253,8 @@ impl Band<'_> {
                     let count = together.min(width - x);
                     let from = row * down.stride() * tiling.row + x * pitch + first;
                     let far = (taps[0] - 1) * strides[0] + (taps[1] - 1) * strides[1];
-                    let quantized = place.get(from..)?.get(..far + (count - 1) * pitch + BLOCK)?;
+                    let quantized =
+                        padded_rows.get(from..)?.get(..far + (count - 1) * pitch + BLOCK)?;
                     let to = corner.wrapping_add(row * line + x * channels + first);
                     let mut at = [quantized.as_ptr(); ROWS];
                     let mut out = [to; ROWS];

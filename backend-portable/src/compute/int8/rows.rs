@@ -12,10 +12,10 @@ use super::amx::{self, Corner, Sums};
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::arm;
 use super::left::Left;
-use super::pack::Packed;
 #[cfg(target_arch = "x86_64")]
-use super::product::{Destination, ROWS, Walk};
-use super::product::{Finish, run};
+use super::matmul::{Destination, ROWS, Walk};
+use super::matmul::{Finish, run};
+use super::pack::Packed;
 use super::scales::GroupScales;
 use super::{LANES, plain};
 #[cfg(target_arch = "x86_64")]
@@ -46,18 +46,18 @@ pub(crate) struct Rows<'a> {
 
 /// Size and layout of the workspace for quantized rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct RowsLayout {
     rows: usize,
     /// Bytes of a row, including padding.
     stride: usize,
     groups: usize,
 }
 
-impl Room {
+impl RowsLayout {
     /// Creates the layout for `rows` rows of `k` values in `groups` groups. There is at least one
     /// group, which covers the whole row.
     pub(crate) fn new(rows: usize, k: usize, groups: usize) -> Self {
-        Room { rows, stride: k.next_multiple_of(NIBBLES).max(NIBBLES), groups: groups.max(1) }
+        RowsLayout { rows, stride: k.next_multiple_of(NIBBLES).max(NIBBLES), groups: groups.max(1) }
     }
 
     /// Words of workspace.
@@ -77,7 +77,7 @@ impl Room {
         k: usize,
         workspace: &'a mut [f32],
     ) -> Result<Rows<'a>, ShapeMismatch> {
-        let Room { rows, stride, groups } = *self;
+        let RowsLayout { rows, stride, groups } = *self;
         let needed = rows.checked_mul(k).ok_or(ShapeMismatch)?;
         let values = values.get(..needed).ok_or(ShapeMismatch)?;
         if k > stride || k == 0 {
@@ -255,7 +255,7 @@ unsafe impl Finish for Floats<'_> {
 ///
 /// # Errors
 /// If an operand or `out` is too short.
-pub(crate) fn product(
+pub(crate) fn gemm(
     context: Context<'_>,
     rows: Rows<'_>,
     right: Packed<'_>,
@@ -271,8 +271,8 @@ pub(crate) fn product(
 /// that of its image.
 ///
 /// # Errors
-/// As for [`product`].
-pub(crate) fn windows_product(
+/// As for [`gemm`].
+pub(crate) fn gemm_windows(
     context: Context<'_>,
     left: Left<'_>,
     [scales, zeros]: [&[f32]; 2],
@@ -384,7 +384,7 @@ impl<'a> Nibbles<'a> {
 ///
 /// # Errors
 /// If an operand or `out` is too short.
-pub(crate) fn product_nibbles(
+pub(crate) fn gemm_nibbles(
     context: Context<'_>,
     rows: Rows<'_>,
     right: Nibbles<'_>,
@@ -414,14 +414,14 @@ pub(crate) fn product_nibbles(
     let parts = (threads * 4).div_ceil(count.div_ceil(rows_of_part));
     let cols = balanced_part(threads, panels, panels.div_ceil(parts)) * LANES;
     let outcome = Outcome::default();
-    let product = Product { rows, right, bias, dots };
+    let gemm = NibbleGemm { rows, right, bias, dots };
     for_each_tile_mut::<_, ()>(
         context.parallel,
         out,
         n,
         (rows_of_part, if threads > 1 { cols } else { n }),
         (&mut [], 0),
-        &|_, tile, _| outcome.note(product.tile(tile).ok_or(ShapeMismatch)),
+        &|_, tile, _| outcome.note(gemm.tile(tile).ok_or(ShapeMismatch)),
     );
     outcome.result()
 }
@@ -440,14 +440,14 @@ pub(super) struct Panels<'a> {
 }
 
 /// GEMM with int4 weights.
-pub(super) struct Product<'a> {
+pub(super) struct NibbleGemm<'a> {
     rows: Rows<'a>,
     right: Nibbles<'a>,
     bias: Option<&'a [f32]>,
     dots: Dots,
 }
 
-impl Product<'_> {
+impl NibbleGemm<'_> {
     fn tile(&self, tile: &mut Tile<'_, f32>) -> Option<()> {
         let own = tile.rows();
         let first = tile.first();
@@ -460,14 +460,14 @@ impl Product<'_> {
         {
             return self.row(own.start, tile);
         }
-        let most = match self.dots.instructions() {
+        let max_panels = match self.dots.instructions() {
             #[cfg(target_arch = "x86_64")]
             Instructions::Vnni => 2,
             _ => 1,
         };
         let mut panel = 0;
         while panel < all {
-            let panels = most.min(all - panel);
+            let panels = max_panels.min(all - panel);
             let at = first + panel * LANES;
             let cols = (panels * LANES).min(first + width - at);
             let mut row = own.start;

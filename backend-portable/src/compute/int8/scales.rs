@@ -5,10 +5,10 @@
 use super::LANES;
 use core::ops::Range;
 
-/// Packed scales.
+/// Packed scales of groups of weights.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GroupScales<'a> {
-    /// `f32`
+    /// Scales as `f32`.
     Whole(&'a [f32]),
     /// `bfloat16`: the upper 16 bits of `f32` values whose lower 16 bits are zero.
     Upper(&'a [u16]),

@@ -2,8 +2,8 @@
 
 use super::elementwise::{self, Scaled};
 use super::left::Left;
-use super::product::{product, workspace_len};
-use super::rows::{self, Columns, Nibbles, Room, windows_product};
+use super::matmul::{gemm, workspace_len};
+use super::rows::{self, Columns, Nibbles, RowsLayout, gemm_windows};
 use super::scales::{self, GroupScales};
 use super::windows::Windows;
 use super::{Range, Requantize, depthwise, pack};
@@ -40,7 +40,7 @@ fn machines() -> impl Iterator<Item = Context<'static>> {
 }
 
 /// Words of workspace for a GEMM.
-fn room(context: Context<'_>, rows: usize, shape: [usize; 2], left: &Left<'_>) -> usize {
+fn gemm_workspace(context: Context<'_>, rows: usize, shape: [usize; 2], left: &Left<'_>) -> usize {
     workspace_len(context.parallel.threads(), rows, shape, left, Dots::of(context.tier))
 }
 
@@ -85,13 +85,13 @@ fn gemm_is_exact() {
             let start: Vec<i32> = start.collect();
             let columns = Requantize { start: &start, scales: &scale, bias: &bias, range: RANGE };
             let left = Left::Rows(&a, k);
-            let mut workspace = vec![0.0; room(context, m, [k, n], &left)];
+            let mut workspace = vec![0.0; gemm_workspace(context, m, [k, n], &left)];
             let mut out = vec![0; m * n];
-            product(context, m, left, packed, &columns, &mut out, &mut workspace).unwrap();
+            gemm(context, m, left, packed, &columns, &mut out, &mut workspace).unwrap();
             check(&out, &wanted, &std::format!("{m} {k} {n} {:?}", context.tier));
             let short = &mut workspace[..0];
             let left = Left::Rows(&a[1..], k);
-            let missing = product(context, m, left, packed, &columns, &mut out, short);
+            let missing = gemm(context, m, left, packed, &columns, &mut out, short);
             assert!(missing.is_err(), "an input value is missing");
         }
     }
@@ -176,9 +176,9 @@ fn convolutions_are_exact() {
             let starts = start(packed.sums, offset);
             let columns = Requantize { start: &starts, scales: &scale, bias: &bias, range: RANGE };
             let left = Left::Windows(&image, &windows, zero);
-            let mut workspace = vec![0.0; room(context, rows, [k, n], &left)];
+            let mut workspace = vec![0.0; gemm_workspace(context, rows, [k, n], &left)];
             let mut out = vec![0; rows * n];
-            product(context, rows, left, packed, &columns, &mut out, &mut workspace).unwrap();
+            gemm(context, rows, left, packed, &columns, &mut out, &mut workspace).unwrap();
             check(&out, &wanted, &what);
 
             let position = |at: usize| at / 32 * 32 + depthwise::channel(at % 32);
@@ -196,8 +196,7 @@ fn convolutions_are_exact() {
             let rows = windows.along_rows();
             assert_eq!(rows.input[0] == 1, input[1] == 1, "{what}");
             for windows in [&windows, &rows] {
-                let images =
-                    depthwise::Pictures { batch, windows, codes: quantized, outside: &outside };
+                let images = depthwise::Images { batch, windows, quantized, outside: &outside };
                 depthwise::convolve(context, &images, single, &columns, &mut out).unwrap();
                 check(&out, &wanted_single, &what);
                 out.fill(0);
@@ -234,7 +233,7 @@ fn sums_are_exact_for_every_tiling() {
             rows::Rows { quantized: &a, stride, scales: &ones[..m], zeros: &zeros, sums: &[] };
         for context in machines() {
             let mut out = vec![f32::NAN; m * n];
-            rows::product(context, rows, packed, columns, &mut out).unwrap();
+            rows::gemm(context, rows, packed, columns, &mut out).unwrap();
             assert!(out == wanted, "{m} {k} {n} {:?}", context.tier);
         }
     }
@@ -277,11 +276,11 @@ fn window_sums_are_exact_for_every_tiling() {
         let zeros: Vec<f32> = vec![f32::from_bits(zero as u32); rows];
         for context in machines() {
             let left = Left::Windows(&image, &windows, outside);
-            let mut workspace = vec![0.0; room(context, rows, [k, n], &left)];
+            let mut workspace = vec![0.0; gemm_workspace(context, rows, [k, n], &left)];
             let columns = Columns { scales: &ones, bias: &none };
             let (scales, mut out) = ([&ones[..rows], &zeros], vec![f32::NAN; rows * n]);
             let made =
-                windows_product(context, left, scales, packed, columns, &mut out, &mut workspace);
+                gemm_windows(context, left, scales, packed, columns, &mut out, &mut workspace);
             made.unwrap();
             assert!(out == wanted, "{input:?} {axes:?} {n} {:?}", context.tier);
         }
@@ -324,10 +323,10 @@ fn grouped_convolution_works_in_place() {
         };
         let (scales, bias) = (numbers_of(0.001, 1e-5), numbers_of(-2.0, 0.05));
         let start: Vec<i32> = (0..groups * padded).map(|at| at as i32 * 31 - 500).collect();
-        let range = |places: core::ops::Range<usize>| Requantize {
-            start: &start[places.clone()],
-            scales: &scales[places.clone()],
-            bias: &bias[places],
+        let range = |indices: core::ops::Range<usize>| Requantize {
+            start: &start[indices.clone()],
+            scales: &scales[indices.clone()],
+            bias: &bias[indices],
             range: RANGE,
         };
         for context in machines() {
@@ -337,8 +336,8 @@ fn grouped_convolution_works_in_place() {
                        columns: Requantize<'_>,
                        out: &mut [i8]| {
                 let left = Left::Windows(quantized, windows, zero);
-                let mut workspace = vec![0.0; room(context, rows, [k, n], &left)];
-                product(context, rows, left, right, &columns, out, &mut workspace)
+                let mut workspace = vec![0.0; gemm_workspace(context, rows, [k, n], &left)];
+                gemm(context, rows, left, right, &columns, out, &mut workspace)
             };
             let mut out = vec![77; rows * groups * n];
             run(&image, &grouped, packed, range(0..groups * padded), &mut out).unwrap();
@@ -447,18 +446,18 @@ fn dynamic_quantization_matches_pytorch() {
         let by_column = wanted(&|col, _| bias[col]);
         for context in machines() {
             let what = std::format!("{m} {k} {n} {groups} {:?}", context.tier);
-            let room = Room::new(m, k, groups);
-            let mut workspace = vec![0.0; room.words()];
-            let rows = room.quantize(context, &input, k, &mut workspace).unwrap();
+            let layout = RowsLayout::new(m, k, groups);
+            let mut workspace = vec![0.0; layout.words()];
+            let rows = layout.quantize(context, &input, k, &mut workspace).unwrap();
             let mut out = vec![0.0; m * n];
             for (is_upper, words) in [false, true].into_iter().zip(&packed_scales) {
                 let scales = GroupScales::of([n, groups], words, is_upper).unwrap();
                 let right = Nibbles::of([k, n], groups, [&packed, &sums], scales).unwrap();
-                rows::product_nibbles(context, rows, right, Some(&bias), &mut out).unwrap();
+                rows::gemm_nibbles(context, rows, right, Some(&bias), &mut out).unwrap();
                 near(&out, &by_group, &what);
             }
             let columns = Columns { scales: &bias, bias: &bias };
-            rows::product(context, rows, bytes, columns, &mut out).unwrap();
+            rows::gemm(context, rows, bytes, columns, &mut out).unwrap();
             near(&out, &by_column, &what);
         }
     }
@@ -490,11 +489,11 @@ fn single_row_matches_several_rows() {
             for bias in [Some(&*bias), None] {
                 let product = |input: &[f32]| {
                     let count = input.len() / k;
-                    let room = Room::new(count, k, groups);
-                    let mut workspace = vec![0.0; room.words()];
-                    let rows = room.quantize(context, input, k, &mut workspace).unwrap();
+                    let layout = RowsLayout::new(count, k, groups);
+                    let mut workspace = vec![0.0; layout.words()];
+                    let rows = layout.quantize(context, input, k, &mut workspace).unwrap();
                     let mut out = vec![f32::NAN; count * n];
-                    rows::product_nibbles(context, rows, right, bias, &mut out).unwrap();
+                    rows::gemm_nibbles(context, rows, right, bias, &mut out).unwrap();
                     out.iter().map(|number| number.to_bits()).collect::<Vec<u32>>()
                 };
                 let alone: Vec<u32> = input.chunks(k).flat_map(product).collect();
@@ -530,7 +529,8 @@ fn elements_are_rounded_to_even() {
 #[test]
 fn lookup_covers_all_values() {
     let mut noise = Noise::new(9);
-    let table: [i8; elementwise::CODES] = core::array::from_fn(|_| noise.below(256) as u8 as i8);
+    let table: [i8; elementwise::TABLE_LEN] =
+        core::array::from_fn(|_| noise.below(256) as u8 as i8);
     for count in [0, 1, 63, 64, 65, 1000, 70_001] {
         let given = random_values(&mut noise, count);
         let wanted: Vec<i8> =

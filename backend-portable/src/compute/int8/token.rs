@@ -35,14 +35,14 @@ const VECTOR: usize = 4 * LANES;
 /// arrive there soon.
 const PREFETCH_BYTES: usize = 1 << 20;
 
-/// Addresses of the panels.
+/// Addresses of the weight panels, and of the row that they are multiplied by.
 #[derive(Clone, Copy)]
 struct Addresses {
     quantized: *const u8,
     scales: *const u8,
     sums: *const f32,
     bias: *const f32,
-    /// The first four of each eight values of the row, the other four, and the sums of its groups.
+    /// Two halves of the row: of each eight values the first four, and the other four.
     rows: [*const i8; 2],
     row_sums: *const i32,
     groups: usize,

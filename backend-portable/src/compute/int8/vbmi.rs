@@ -1,6 +1,6 @@
 //! Table lookup with AVX-512 VBMI, which permutes bytes of two registers.
 
-use super::elementwise::CODES;
+use super::elementwise::TABLE_LEN;
 use crate::compute::simd::Tier;
 use core::arch::x86_64::{
     _mm512_loadu_epi8, _mm512_mask_blend_epi8, _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8,
@@ -12,7 +12,12 @@ const LANES: usize = 64;
 
 /// Looks up values, up to the shorter length. Returns `false` if the tier or the processor lacks
 /// the instructions.
-pub(super) fn lookup(tier: Tier, quantized: &[i8], table: &[i8; CODES], out: &mut [i8]) -> bool {
+pub(super) fn lookup(
+    tier: Tier,
+    quantized: &[i8],
+    table: &[i8; TABLE_LEN],
+    out: &mut [i8],
+) -> bool {
     let is_there = tier.is_avx512() && std::arch::is_x86_feature_detected!("avx512vbmi");
     if is_there {
         // SAFETY: the tier proves AVX-512, and VBMI was detected.
@@ -24,9 +29,9 @@ pub(super) fn lookup(tier: Tier, quantized: &[i8], table: &[i8; CODES], out: &mu
 /// # Safety
 /// The processor has AVX-512 with BW and VBMI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
-unsafe fn look_up(quantized: &[i8], table: &[i8; CODES], out: &mut [i8]) {
+unsafe fn look_up(quantized: &[i8], table: &[i8; TABLE_LEN], out: &mut [i8]) {
     let (parts, _) = table.as_chunks::<LANES>();
-    let mut quarters = [[0; LANES]; CODES / LANES];
+    let mut quarters = [[0; LANES]; TABLE_LEN / LANES];
     quarters.copy_from_slice(parts);
     // SAFETY: each quarter has the length of a register.
     let [a, b, c, d] = unsafe {

@@ -5,7 +5,7 @@
 //! standard library; a build without link-time optimization compiles them separately, for the
 //! baseline processor, and calls them for each vector.
 
-use super::product::{Destination, ROWS, Walk};
+use super::matmul::{Destination, ROWS, Walk};
 use super::rows::{Floats, Panels};
 use super::scales::GroupScales;
 use super::{LANES, Range, Requantize, STEP};
@@ -178,7 +178,7 @@ pub(super) unsafe fn requantized_tile<const M: usize, const V: usize, const FLIP
     }
 }
 
-/// Parameters of a depthwise block of 32 channels.
+/// Parameters of a depthwise convolution of a block of 32 channels.
 pub(super) struct Lanes<'a> {
     /// Pairs of weights for pairs of taps: the first four of each eight channels, then the other
     /// four.

@@ -60,7 +60,7 @@ impl Convolution<'_> {
             && self.windows.iter().all(is_point)
             && (from.rows, from.columns) == (to.rows, to.columns);
         let columns = from.rows.checked_mul(from.columns)?;
-        let flat = |picture: Extent| Extent { rows: 1, columns, channels: picture.channels };
+        let flat = |image: Extent| Extent { rows: 1, columns, channels: image.channels };
         is_flat.then_some(Convolution { from: flat(from), to: flat(to), ..*self })
     }
 }
@@ -257,9 +257,10 @@ impl Line<'_> {
                         let quantized = self.input.get(quantized..quantized + depth).unwrap_or(&[]);
                         let kernel = (channel * down.kernel() + tap_row) * across.kernel() + tap;
                         let weights = self.weights.get(kernel * depth..(kernel + 1) * depth);
-                        for (&code, &weight) in quantized.iter().zip(weights.unwrap_or(&[])) {
-                            let code = i32::from(code).wrapping_add(offset);
-                            sum[0] = sum[0].wrapping_add(code.wrapping_mul(weight.into()));
+                        for (&input_value, &weight) in quantized.iter().zip(weights.unwrap_or(&[]))
+                        {
+                            let input_value = i32::from(input_value).wrapping_add(offset);
+                            sum[0] = sum[0].wrapping_add(input_value.wrapping_mul(weight.into()));
                         }
                     }
                 }
@@ -272,9 +273,9 @@ impl Line<'_> {
 
 /// Fills a slice with a value. The slice is usually empty.
 #[inline(always)]
-fn fill(quantized: &mut [i8], code: i8) {
+fn fill(quantized: &mut [i8], value: i8) {
     if !quantized.is_empty() {
-        quantized.fill(code);
+        quantized.fill(value);
     }
 }
 

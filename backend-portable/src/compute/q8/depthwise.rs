@@ -93,7 +93,7 @@ pub fn convolve(
             tier,
             #[inline(always)]
             || {
-                let mut room = [0i32; CHANNELS];
+                let mut buffer = [0i32; CHANNELS];
                 #[cfg(arm_mve)]
                 let each = depthwise.each();
                 for (column, out) in out.chunks_mut(to.channels.max(1)).enumerate() {
@@ -111,7 +111,7 @@ pub fn convolve(
                         }
                         continue;
                     }
-                    pixel(depthwise, covered, [input, weights], &mut room, out);
+                    pixel(depthwise, covered, [input, weights], &mut buffer, out);
                 }
             },
         );
@@ -124,21 +124,21 @@ fn pixel(
     depthwise: &Depthwise<'_>,
     covered: Covered,
     [input, weights]: [&[i8]; 2],
-    room: &mut [i32; CHANNELS],
+    buffer: &mut [i32; CHANNELS],
     out: &mut [i8],
 ) {
     let limit = depthwise.limit(covered.rows * covered.columns);
     // With few channels, as in first layers and small images, a constant bound reduces the loop
     // overhead.
     if cfg!(arm_mve) && out.len() <= FEW_CHANNELS {
-        if let Some(room) = room.first_chunk_mut() {
-            block::<FEW_CHANNELS>(depthwise, covered, limit, 0, [input, weights], room, out);
+        if let Some(buffer) = buffer.first_chunk_mut() {
+            block::<FEW_CHANNELS>(depthwise, covered, limit, 0, [input, weights], buffer, out);
         }
         return;
     }
     let mut first = 0;
     for out in out.chunks_mut(CHANNELS) {
-        block::<CHANNELS>(depthwise, covered, limit, first, [input, weights], room, out);
+        block::<CHANNELS>(depthwise, covered, limit, first, [input, weights], buffer, out);
         first += CHANNELS;
     }
 }
@@ -176,15 +176,15 @@ fn block<const N: usize>(
     limit: i32,
     first: usize,
     [input, weights]: [&[i8]; 2],
-    room: &mut [i32; N],
+    buffer: &mut [i32; N],
     out: &mut [i8],
 ) {
     // Vector kernels overwrite the sums. Clearing the buffer for all channels would cost as much as
     // summing a few.
     #[cfg(arm_mve)]
-    let sums = room;
+    let sums = buffer;
     #[cfg(not(arm_mve))]
-    let (_, sums) = (room, &mut [0i32; N]);
+    let (_, sums) = (buffer, &mut [0i32; N]);
     let sums = &mut sums[..out.len().min(N)];
     covered.weights[0] += first;
     let (multiplier, offset) = (depthwise.multiplier, depthwise.offset);
@@ -240,11 +240,11 @@ pub(super) fn plain(
             let quantized = input_at + row * input_down + column * input_across;
             let weights_at = weights_at + row * weights_down + column * weights_across;
             for (lane, sum) in sums.iter_mut().enumerate() {
-                let code = input.get(quantized + (first + lane) / depthwise.multiplier.max(1));
+                let value = input.get(quantized + (first + lane) / depthwise.multiplier.max(1));
                 let weight = weights.get(weights_at + lane);
-                let (Some(&code), Some(&weight)) = (code, weight) else { continue };
-                let code = i32::from(code).wrapping_add(depthwise.offset);
-                *sum = sum.wrapping_add(code.wrapping_mul(weight.into()));
+                let (Some(&value), Some(&weight)) = (value, weight) else { continue };
+                let value = i32::from(value).wrapping_add(depthwise.offset);
+                *sum = sum.wrapping_add(value.wrapping_mul(weight.into()));
             }
         }
     }
@@ -308,12 +308,12 @@ mod inner {
         offset: i16,
         sums: &mut [i32],
     ) {
-        for_each_tap(covered, |code, at| {
-            let Some(&code) = input.get(code) else { return };
-            let code = i16::from(code) + offset;
+        for_each_tap(covered, |value, at| {
+            let Some(&value) = input.get(value) else { return };
+            let value = i16::from(value) + offset;
             let weights = weights.get(at..at + sums.len()).unwrap_or(&[]);
             for (sum, &weight) in sums.iter_mut().zip(weights) {
-                *sum = sum.wrapping_add((code * i16::from(weight)).into());
+                *sum = sum.wrapping_add((value * i16::from(weight)).into());
             }
         });
     }

@@ -35,7 +35,7 @@ impl Sum {
     }
 }
 
-/// Multiplication of two quantized values.
+/// Parameters of the multiplication of two quantized values.
 #[derive(Debug, Clone, Copy)]
 pub struct Product {
     /// Zero points of the operands.
@@ -64,7 +64,7 @@ const GRAIN: usize = 16 * 1024;
 /// Execution resources: instruction set and threads.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
-    /// The instruction set.
+    /// The instruction set to use.
     pub tier: Tier,
     /// The thread pool.
     pub parallel: &'a dyn Parallel,

@@ -60,7 +60,7 @@ pub(super) fn rounded_average(sum: i32, count: i32) -> i8 {
     (sum.wrapping_add(half) / count).clamp(-128, 127) as i8
 }
 
-/// Pixels of a window inside the image.
+/// The pixels of a pooling window that are inside the image.
 struct Pixels<'a> {
     input: &'a [i8],
     from: Extent,
@@ -106,8 +106,8 @@ impl<'a> Pixels<'a> {
         for out in out.chunks_mut(CHANNELS) {
             let mut sums = [0i32; CHANNELS];
             self.each(first, out.len(), |quantized| {
-                for (sum, &code) in sums.iter_mut().zip(quantized) {
-                    *sum = sum.wrapping_add(code.into());
+                for (sum, &value) in sums.iter_mut().zip(quantized) {
+                    *sum = sum.wrapping_add(value.into());
                 }
             });
             for (out, &sum) in out.iter_mut().zip(&sums) {
@@ -151,8 +151,8 @@ impl<'a> Pixels<'a> {
                 #[cfg(not(arm_dsp))]
                 let done = 0;
                 let (out, quantized) = (rest.iter_mut().skip(done), quantized.iter().skip(done));
-                for (out, &code) in out.zip(quantized) {
-                    *out = code.max(*out);
+                for (out, &value) in out.zip(quantized) {
+                    *out = value.max(*out);
                 }
             });
         }

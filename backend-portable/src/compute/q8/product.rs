@@ -137,10 +137,10 @@ pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
         let quantized = rows.data.get(at..at.saturating_add(weights.depth)).unwrap_or(&[]);
         for channel in 0..weights.channels {
             let mut sum = [0i32];
-            for (&code, &weight) in quantized.iter().zip(weights.row(channel)) {
-                let code = i32::from(code).wrapping_add(rows.offset);
+            for (&value, &weight) in quantized.iter().zip(weights.row(channel)) {
+                let value = i32::from(value).wrapping_add(rows.offset);
                 let weight = i32::from(weight).wrapping_add(weights.offset);
-                sum[0] = sum[0].wrapping_add(code.wrapping_mul(weight));
+                sum[0] = sum[0].wrapping_add(value.wrapping_mul(weight));
             }
             let at = row.saturating_mul(target.out_stride).saturating_add(channel);
             let out = target.out.get_mut(at..).unwrap_or_default();
@@ -160,19 +160,19 @@ type Workspace = [[i32; CHANNELS]];
 
 /// Computes all rows together with the fast loops.
 #[inline(always)]
-fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, room: &mut Workspace) {
+fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, workspace: &mut Workspace) {
     #[cfg(arm_mve)]
     let target = match fused(rows, weights, target) {
         Some(target) => target,
         None => return,
     };
     match rows.count {
-        1 => fast_rows::<1>(rows, weights, target, room),
-        2 => fast_rows::<2>(rows, weights, target, room),
+        1 => fast_rows::<1>(rows, weights, target, workspace),
+        2 => fast_rows::<2>(rows, weights, target, workspace),
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", arm_mve))]
-        3 => fast_rows::<3>(rows, weights, target, room),
+        3 => fast_rows::<3>(rows, weights, target, workspace),
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", arm_mve))]
-        4 => fast_rows::<4>(rows, weights, target, room),
+        4 => fast_rows::<4>(rows, weights, target, workspace),
         _ => {}
     }
 }
@@ -215,13 +215,13 @@ fn fast_rows<const R: usize>(
     rows: Rows<'_>,
     weights: Weights<'_>,
     target: Target<'_>,
-    room: &mut Workspace,
+    workspace: &mut Workspace,
 ) {
     let depth = weights.depth;
     #[cfg(not(arm_mve))]
-    let Some(wide) = room.get_mut(..depth.next_multiple_of(UNIT) * R) else { return };
+    let Some(wide) = workspace.get_mut(..depth.next_multiple_of(UNIT) * R) else { return };
     #[cfg(arm_mve)]
-    let Some(sums) = room.first_chunk_mut::<R>() else { return };
+    let Some(sums) = workspace.first_chunk_mut::<R>() else { return };
     // The contribution of the weights' offset is the same for all channels.
     let mut shared = [0i32; R];
     #[cfg(arm_mve)]
@@ -238,7 +238,7 @@ fn fast_rows<const R: usize>(
         #[cfg(not(arm_mve))]
         inner::widen::<R>(quantized, rows.offset as i16, row, wide);
         if weights.offset != 0 {
-            let sum = quantized.iter().fold(0i32, |sum, &code| sum.wrapping_add(code.into()));
+            let sum = quantized.iter().fold(0i32, |sum, &value| sum.wrapping_add(value.into()));
             let sum = sum.wrapping_add((depth as i32).wrapping_mul(rows.offset));
             *shared = sum.wrapping_mul(weights.offset);
         }
@@ -290,8 +290,8 @@ mod inner {
         let stride = quantized.len().next_multiple_of(UNIT);
         let Some(wide) = wide.get_mut(row * stride..(row + 1) * stride) else { return };
         let (wide, rest) = wide.split_at_mut(quantized.len());
-        for (wide, &code) in wide.iter_mut().zip(quantized) {
-            *wide = i16::from(code) + offset;
+        for (wide, &value) in wide.iter_mut().zip(quantized) {
+            *wide = i16::from(value) + offset;
         }
         rest.fill(0);
     }

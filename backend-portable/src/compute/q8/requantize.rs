@@ -121,7 +121,7 @@ use super::mve as inner;
 pub(super) struct ChannelParams<'a> {
     pub(super) bias: &'a [i32],
     pub(super) multipliers: &'a [i32],
-    /// Shifts, all negative: to the right.
+    /// Left shifts, all of them negative (so the values shift to the right).
     pub(super) shifts: &'a [i32],
     pub(super) offset: i32,
     pub(super) bounds: [i32; 2],

@@ -25,15 +25,15 @@ impl Softmax {
     /// Computes a row. The output scale is 1/256, the zero point -128.
     pub fn row(&self, quantized: &[i8], out: &mut [i8]) {
         let largest = i32::from(quantized.iter().copied().max().unwrap_or(0));
-        let power = |code: i8| {
-            let difference = i32::from(code) - largest;
+        let power = |element: i8| {
+            let difference = i32::from(element) - largest;
             let exponent = difference.wrapping_shl(self.shift);
             (difference >= self.least)
                 .then(|| exponential(rounding_doubling_high_mul(exponent, self.multiplier)))
         };
         let sum = quantized
             .iter()
-            .filter_map(|&code| power(code))
+            .filter_map(|&element| power(element))
             .fold(0i32, |sum, power| sum.wrapping_add(rounding_shift_right(power, 31 - SUM_BITS)));
         let headroom = sum.leading_zeros();
         // The sum without its leading one, as a fraction.
@@ -44,8 +44,8 @@ impl Softmax {
         // zero. (In this case, CMSIS-NN's scalar code shifts by 32 bits and more, which is
         // undefined behaviour in C; its vector code has this result.)
         let is_seen = bits < i32::BITS;
-        for (out, &code) in out.iter_mut().zip(quantized) {
-            let power = power(code).filter(|_| is_seen);
+        for (out, &element) in out.iter_mut().zip(quantized) {
+            let power = power(element).filter(|_| is_seen);
             let share = power.map_or(0, |power| {
                 rounding_shift_right(rounding_doubling_high_mul(reciprocal, power), bits)
             });

@@ -55,11 +55,11 @@ impl Hash {
 /// Expected hash of the results of CMSIS-NN's C code for the same values.
 #[test]
 fn scales_match_cmsis_nn() {
-    let (mut numbers, mut hash) = (Lcg(1), Hash::NEW);
+    let (mut random, mut hash) = (Lcg(1), Hash::NEW);
     for _ in 0..20_000 {
-        let value = (numbers.next() << 8) ^ numbers.next();
-        let multiplier = ((numbers.next() << 8) ^ numbers.next()) & 0x7fff_ffff;
-        let shift = numbers.below(63) as i32 - 31;
+        let value = (random.next() << 8) ^ random.next();
+        let multiplier = ((random.next() << 8) ^ random.next()) & 0x7fff_ffff;
+        let shift = random.below(63) as i32 - 31;
         let value = value as i32 >> shift.max(0);
         let scale = Scale::new(multiplier.into(), shift.into()).unwrap();
         hash.put(&scale.apply(value).to_le_bytes());
@@ -69,17 +69,17 @@ fn scales_match_cmsis_nn() {
 
 #[test]
 fn softmax_matches_cmsis_nn() {
-    let (mut numbers, mut hash) = (Lcg(2), Hash::NEW);
+    let (mut random, mut hash) = (Lcg(2), Hash::NEW);
     for _ in 0..3_000 {
-        let len = 1 + numbers.below(40);
-        let spread = 1 + numbers.next() % 255;
+        let len = 1 + random.below(40);
+        let spread = 1 + random.next() % 255;
         let quantized: Vec<i8> =
-            (0..len).map(|_| (numbers.below(spread) as i32 - 128) as i8).collect();
-        let multiplier = 0x4000_0000 + (numbers.next() % 0x4000_0000) as i32;
-        let shift = 18 + numbers.next() % 6;
+            (0..len).map(|_| (random.below(spread) as i32 - 128) as i8).collect();
+        let multiplier = 0x4000_0000 + (random.next() % 0x4000_0000) as i32;
+        let shift = 18 + random.next() % 6;
         let mut least = -(((31i64 << 26) >> shift) as i32);
-        if numbers.next() % 4 == 0 {
-            least = -(numbers.below(200) as i32);
+        if random.next() % 4 == 0 {
+            least = -(random.below(200) as i32);
         }
         let mut out = std::vec![0; len];
         Softmax { multiplier, shift, least }.row(&quantized, &mut out);
@@ -90,7 +90,7 @@ fn softmax_matches_cmsis_nn() {
 
 /// Softmax values of 1/512 and less round to zero, as in CMSIS-NN's vector code.
 #[test]
-fn tiny_shares_round_to_zero() {
+fn tiny_softmax_values_round_to_zero() {
     let softmax = Softmax { multiplier: 0x6000_0000, shift: 22, least: -496 };
     for (len, share) in [(300, 1), (500, 1), (520, 0), (1000, 0), (1500, 0), (5000, 0)] {
         let mut out = std::vec![5; len];
@@ -124,21 +124,21 @@ struct Epilogue {
 }
 
 impl Epilogue {
-    fn new(numbers: &mut Lcg, channels: usize) -> Self {
+    fn new(random: &mut Lcg, channels: usize) -> Self {
         let multiplier = |n: &mut Lcg| 0x4000_0000 + (n.next() % 0x4000_0000) as i32;
         Epilogue {
-            multipliers: (0..channels).map(|_| multiplier(numbers)).collect(),
-            shifts: (0..channels).map(|_| numbers.below(12) as i32 - 10).collect(),
+            multipliers: (0..channels).map(|_| multiplier(random)).collect(),
+            shifts: (0..channels).map(|_| random.below(12) as i32 - 10).collect(),
             bias: (0..channels)
-                .map(|_| match numbers.below(6) {
+                .map(|_| match random.below(6) {
                     // The sum wraps.
                     0 => i32::MAX,
                     1 => i32::MIN,
-                    _ => numbers.below(4000) as i32 - 2000,
+                    _ => random.below(4000) as i32 - 2000,
                 })
                 .collect(),
-            offset: numbers.below(256) as i32 - 128,
-            bounds: if numbers.below(2) == 0 { (-128, 127) } else { (-100, 90) },
+            offset: random.below(256) as i32 - 128,
+            bounds: if random.below(2) == 0 { (-128, 127) } else { (-100, 90) },
         }
     }
 
@@ -157,11 +157,11 @@ impl Epilogue {
 }
 
 /// A random input offset: one that the fast loops support, a bound of their range, or another.
-fn offset(numbers: &mut Lcg) -> i32 {
+fn offset(random: &mut Lcg) -> i32 {
     let extremes = [-127, 128, -128, 129, 0, 70_000, i32::MAX];
-    match numbers.below(3) {
-        0 => extremes[numbers.below(7)],
-        _ => numbers.below(256) as i32 - 127,
+    match random.below(3) {
+        0 => extremes[random.below(7)],
+        _ => random.below(256) as i32 - 127,
     }
 }
 
@@ -171,18 +171,18 @@ fn add_product(sum: &mut i32, code: i8, offset: i32, weight: i32) {
 
 #[test]
 fn gemm_matches_reference() {
-    let mut numbers = Lcg(3);
+    let mut random = Lcg(3);
     for round in 0..400 {
-        let (depth, channels) = (numbers.below(70), 1 + numbers.below(150));
+        let (depth, channels) = (random.below(70), 1 + random.below(150));
         let tiers: Vec<Tier> = Tier::available().collect();
         let tier = tiers[round % tiers.len()];
-        let count = 1 + numbers.below(product::rows(tier) as u32);
-        let stride = depth + numbers.below(3);
-        let quantized = numbers.random_values(stride * count);
-        let weights = numbers.random_values(depth * channels);
-        let (epilogue, x_offset) = (Epilogue::new(&mut numbers, channels), offset(&mut numbers));
-        let w_offset = if numbers.below(2) == 0 { 0 } else { offset(&mut numbers) };
-        let out_stride = channels + numbers.below(4);
+        let count = 1 + random.below(product::rows(tier) as u32);
+        let stride = depth + random.below(3);
+        let quantized = random.random_values(stride * count);
+        let weights = random.random_values(depth * channels);
+        let (epilogue, x_offset) = (Epilogue::new(&mut random, channels), offset(&mut random));
+        let w_offset = if random.below(2) == 0 { 0 } else { offset(&mut random) };
+        let out_stride = channels + random.below(4);
         let mut expected = std::vec![77; out_stride * count];
         for row in 0..count {
             for channel in 0..channels {
@@ -210,26 +210,26 @@ fn gemm_matches_reference() {
 
 #[test]
 fn convolution_matches_reference() {
-    let (mut numbers, mut tried) = (Lcg(4), 0);
+    let (mut random, mut tried) = (Lcg(4), 0);
     for round in 0..600 {
-        let transposed = numbers.below(3) == 0;
-        let groups = if transposed { 1 } else { 1 + numbers.below(3) };
-        let (depth, by_group) = (1 + numbers.below(9), 1 + numbers.below(20));
+        let transposed = random.below(3) == 0;
+        let groups = if transposed { 1 } else { 1 + random.below(3) };
+        let (depth, by_group) = (1 + random.below(9), 1 + random.below(20));
         let (channels, outputs) = (depth * groups, by_group * groups);
-        let kernels = [1 + numbers.below(3), 1 + numbers.below(4)];
-        let windows = kernels.map(|kernel| numbers.window(kernel));
-        let sizes = [1 + numbers.below(7), 1 + numbers.below(9)];
+        let kernels = [1 + random.below(3), 1 + random.below(4)];
+        let windows = kernels.map(|kernel| random.window(kernel));
+        let sizes = [1 + random.below(7), 1 + random.below(9)];
         let size = |dim: usize| match transposed {
             true => windows[dim].transposed(sizes[dim], 0),
             false => windows[dim].convolved(sizes[dim]),
         };
         let (Some(rows), Some(columns)) = (size(0), size(1)) else { continue };
-        let batch = 1 + numbers.below(2);
+        let batch = 1 + random.below(2);
         let from = Extent { rows: sizes[0], columns: sizes[1], channels };
         let to = Extent { rows, columns, channels: outputs };
-        let input = numbers.random_values(batch * sizes[0] * sizes[1] * channels);
-        let weights = numbers.random_values(outputs * kernels[0] * kernels[1] * depth);
-        let (epilogue, offset) = (Epilogue::new(&mut numbers, outputs), offset(&mut numbers));
+        let input = random.random_values(batch * sizes[0] * sizes[1] * channels);
+        let weights = random.random_values(outputs * kernels[0] * kernels[1] * depth);
+        let (epilogue, offset) = (Epilogue::new(&mut random, outputs), offset(&mut random));
         let mut sums = std::vec![0i32; batch * rows * columns * outputs];
         // Accumulates from each position of the strided side to the positions of the other side.
         let (strided, other) = if transposed { (from, to) } else { (to, from) };
@@ -275,22 +275,22 @@ fn convolution_matches_reference() {
 
 #[test]
 fn depthwise_convolution_matches_reference() {
-    let (mut numbers, mut tried) = (Lcg(5), 0);
+    let (mut random, mut tried) = (Lcg(5), 0);
     for round in 0..600 {
-        let multiplier = [1, 1, 1, 4, 8, 16, 3, 24][numbers.below(8)];
-        let channels = 1 + numbers.below(if multiplier == 1 { 90 } else { 6 });
+        let multiplier = [1, 1, 1, 4, 8, 16, 3, 24][random.below(8)];
+        let channels = 1 + random.below(if multiplier == 1 { 90 } else { 6 });
         let outputs = channels * multiplier;
-        let kernels = [1 + numbers.below(4), 1 + numbers.below(4)];
-        let windows = kernels.map(|kernel| numbers.window(kernel));
-        let sizes = [1 + numbers.below(7), 1 + numbers.below(9)];
+        let kernels = [1 + random.below(4), 1 + random.below(4)];
+        let windows = kernels.map(|kernel| random.window(kernel));
+        let sizes = [1 + random.below(7), 1 + random.below(9)];
         let (rows, columns) = (windows[0].convolved(sizes[0]), windows[1].convolved(sizes[1]));
         let (Some(rows), Some(columns)) = (rows, columns) else { continue };
-        let batch = 1 + numbers.below(2);
+        let batch = 1 + random.below(2);
         let from = Extent { rows: sizes[0], columns: sizes[1], channels };
         let to = Extent { rows, columns, channels: outputs };
-        let input = numbers.random_values(batch * sizes[0] * sizes[1] * channels);
-        let weights = numbers.random_values(outputs * kernels[0] * kernels[1]);
-        let (epilogue, offset) = (Epilogue::new(&mut numbers, outputs), offset(&mut numbers));
+        let input = random.random_values(batch * sizes[0] * sizes[1] * channels);
+        let weights = random.random_values(outputs * kernels[0] * kernels[1]);
+        let (epilogue, offset) = (Epilogue::new(&mut random, outputs), offset(&mut random));
         let mut expected = std::vec![0; batch * rows * columns * outputs];
         for (at, expected) in expected.iter_mut().enumerate() {
             let (pixel, output) = (at / outputs, at % outputs);
@@ -322,17 +322,17 @@ fn depthwise_convolution_matches_reference() {
 
 #[test]
 fn pooling_matches_reference() {
-    let (mut numbers, mut tried) = (Lcg(6), 0);
+    let (mut random, mut tried) = (Lcg(6), 0);
     for round in 0..300 {
-        let channels = 1 + numbers.below(80);
-        let windows = [1 + numbers.below(4), 1 + numbers.below(4)].map(|k| numbers.window(k));
-        let sizes = [1 + numbers.below(7), 1 + numbers.below(9)];
+        let channels = 1 + random.below(80);
+        let windows = [1 + random.below(4), 1 + random.below(4)].map(|k| random.window(k));
+        let sizes = [1 + random.below(7), 1 + random.below(9)];
         let size = |dim: usize| windows[dim].pooled(sizes[dim], round % 2 == 0);
         let (Some(rows), Some(columns)) = (size(0), size(1)) else { continue };
         let from = Extent { rows: sizes[0], columns: sizes[1], channels };
         let to = Extent { rows, columns, channels };
-        let input = numbers.random_values(sizes[0] * sizes[1] * channels);
-        let pooling = match numbers.below(3) {
+        let input = random.random_values(sizes[0] * sizes[1] * channels);
+        let pooling = match random.below(3) {
             0 => Pooling::Average,
             1 => Pooling::Largest(-128, 127),
             _ => Pooling::Largest(-90, 80),

@@ -50,7 +50,7 @@ mod dots;
 mod neon;
 mod scalar;
 #[cfg(feature = "engine")]
-pub(crate) mod turn;
+pub(crate) mod transpose;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod wasm;
 

@@ -27,7 +27,7 @@ impl Simd for Simd128 {
     // processor can do (V8 of Node 20, AMD EPYC).
     const ROWS: usize = 3;
     const VECTORS: usize = 3;
-    // With `relaxed-simd` the engine chooses.
+    // With `relaxed-simd`, the WebAssembly engine may round once or twice.
     const FUSED: bool = false;
     const BLOCK: usize = 4;
     // V8 loads all vectors of an unrolled loop first.

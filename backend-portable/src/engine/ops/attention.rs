@@ -1,7 +1,7 @@
 //! Scaled dot-product attention (SDPA), computed in blocks of query rows whose scores stay in the
 //! L1/L2 caches.
 
-use super::product::Walk;
+use super::matmul::MatrixLayout;
 use crate::compute::gemm::{Context, Epilogue, MatrixMut, ShapeMismatch, gemm, gemm_workspace_len};
 use crate::compute::rows::softmax_rows;
 use crate::compute::simd::Tier;
@@ -13,10 +13,10 @@ use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::AttentionArgs;
 
 /// Maximum number of scores per block.
-const SCORES: usize = 1 << 15;
+const MAX_SCORES: usize = 1 << 15;
 
 /// Maximum length of a block of k in a GEMM: see [`gemm_workspace_len`].
-const LONG: usize = 512;
+const MAX_K_BLOCK: usize = 512;
 
 /// Lowers `softmax(q · kᵀ · scale + mask) · v`. Rows in which every score is minus infinity yield
 /// zero. With a causal offset, row `i` attends to keys up to `offset + i`; see the table of
@@ -95,13 +95,13 @@ struct Shape {
 struct Heads {
     /// Layout of the matrices of one sample, with the heads as the batch; then the stride between
     /// samples.
-    walk: Walk,
+    layout: MatrixLayout,
     sample: usize,
 }
 
 impl Heads {
     fn of(view: &View) -> Self {
-        Heads { walk: Walk::of(view), sample: view.strides.first().copied().unwrap_or(0) }
+        Heads { layout: MatrixLayout::of(view), sample: view.strides.first().copied().unwrap_or(0) }
     }
 
     /// Returns the data starting with a sample.
@@ -130,7 +130,7 @@ impl Attention {
     fn block(&self, threads: usize) -> usize {
         let Shape { rows, keys, .. } = self.shape;
         let share = rows.div_ceil(threads.max(1));
-        (SCORES / keys.max(1)).clamp(1, share.max(1))
+        (MAX_SCORES / keys.max(1)).clamp(1, share.max(1))
     }
 
     /// Returns the number of samples per task if threads divide the batch. `None` if they divide
@@ -149,7 +149,7 @@ impl Attention {
         };
         // With few keys, the block of k can be longer than the equal blocks that all keys are
         // divided into.
-        let fewer = if self.causal.is_some() { of(keys.min(LONG)) } else { 0 };
+        let fewer = if self.causal.is_some() { of(keys.min(MAX_K_BLOCK)) } else { 0 };
         rows.saturating_mul(keys).saturating_add(of(keys).max(fewer))
     }
 
@@ -173,17 +173,18 @@ impl Attention {
         let keys = first_end.map_or(keys, |end| end.saturating_add(rows - 1).min(keys));
         let (scores, workspace) =
             workspace.split_at_mut_checked(rows * keys).ok_or(ShapeMismatch)?;
-        let (queries, turned) = (self.q.walk.rows_from(first), self.k.walk.transposed());
+        let (queries, transposed_keys) =
+            (self.q.layout.rows_from(first), self.k.layout.transposed());
         for head in 0..heads {
             let shared = head / self.shared.max(1);
             let a = queries.matrix(q, head, [rows, width])?;
-            let b = turned.matrix(k, shared, [width, keys])?;
+            let b = transposed_keys.matrix(k, shared, [width, keys])?;
             let c = MatrixMut::row_major(scores, rows, keys).ok_or(ShapeMismatch)?;
             let scaled = Epilogue { alpha: self.scale, ..Epilogue::default() };
             gemm(context, a, b, c, &scaled, workspace)?;
             if let Some(heads) = &self.mask {
                 let mask = heads.from(mask, sample)?;
-                heads.walk.rows_from(first).add(mask, head, keys, scores)?;
+                heads.layout.rows_from(first).add(mask, head, keys, scores)?;
             }
             if let Some(end) = first_end {
                 for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
@@ -192,8 +193,8 @@ impl Attention {
                 }
             }
             softmax(context, keys, self.hidden, scores, workspace)?;
-            let a = Walk::row_major(keys).matrix(scores, 0, [rows, keys])?;
-            let b = self.v.walk.matrix(v, shared, [keys, value_width])?;
+            let a = MatrixLayout::row_major(keys).matrix(scores, 0, [rows, keys])?;
+            let b = self.v.layout.matrix(v, shared, [keys, value_width])?;
             let own = out.get_mut(head * value_width..).ok_or(ShapeMismatch)?;
             let c = MatrixMut::new(own, rows, value_width, across, 1).ok_or(ShapeMismatch)?;
             gemm(context, a, b, c, &Epilogue::default(), workspace)?;

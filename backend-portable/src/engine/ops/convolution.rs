@@ -98,8 +98,8 @@ fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
     }
     let [_, height, width] = conv.output();
     let along = |dim: usize, output: usize| {
-        let numbers = [p.kernel[dim], p.stride[dim], p.padding[dim], p.dilation[dim]];
-        let [kernel, stride, padding, dilation] = numbers.map(|it| i64::try_from(it).ok());
+        let values = [p.kernel[dim], p.stride[dim], p.padding[dim], p.dilation[dim]];
+        let [kernel, stride, padding, dilation] = values.map(|it| i64::try_from(it).ok());
         let window = Window::new(kernel?, stride?, padding?, dilation?)?;
         Phase::of_transposed(window, p.input[dim], output)
     };
@@ -147,7 +147,7 @@ fn in_phases<'p>(
             let (from, bias) = (input.offset, bias.clone());
             let step = Prepared { conv, from, weights, form, bias, beta: 0.0, min, max };
             builder.push(step, &[&input], &made);
-            let (mut made, mut place) = (Some(made), Some(out.clone()));
+            let (mut made, mut target) = (Some(made), Some(out.clone()));
             // Convolutions with one spatial dim have no height.
             let dims = if rank == 3 {
                 &[(2, wide, width)][..]
@@ -157,9 +157,10 @@ fn in_phases<'p>(
             for (dim, phase, size) in dims.iter().copied() {
                 let end = phase.skip + phase.count;
                 made = made.and_then(|made| made.sliced(dim, phase.skip, end, 1));
-                place = place.and_then(|place| place.sliced(dim, phase.start, size, phase.every));
+                target =
+                    target.and_then(|target| target.sliced(dim, phase.start, size, phase.every));
             }
-            let parts = made.zip(place).ok_or("a phase is outside of the output")?;
+            let parts = made.zip(target).ok_or("a phase is outside of the output")?;
             copy(builder, &parts.0, &parts.1);
         }
     }

@@ -1,11 +1,11 @@
 //! Dynamically quantized linear layers: activations are quantized per row at run time, weights stay
 //! quantized.
 
-use super::codes::product_weights;
 use super::elementwise::as_stored;
+use super::int8::matmul_weights;
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::rows::{
-    Columns, Nibbles, Room, nibbles_len, pack_nibbles, product, product_nibbles,
+    Columns, Nibbles, RowsLayout, gemm, gemm_nibbles, nibbles_len, pack_nibbles,
 };
 use crate::compute::int8::scales::{GroupScales, are_upper, pack_scales, scales_len};
 use crate::compute::int8::{LANES, pack};
@@ -23,12 +23,12 @@ use torchlet_graph::operators::DynamicLinearArgs;
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = DynamicLinearArgs::of(args)?;
     let input = as_stored(builder, call.input)?;
-    let (codes, scales) = (call.weights, call.weight_scales);
-    let [n, k] = *builder.sizes(codes)? else {
+    let (quantized, scales) = (call.weights, call.weight_scales);
+    let [n, k] = *builder.sizes(quantized)? else {
         return Err("the weights are not a matrix".to_owned());
     };
-    let are_constant = builder.is_constant(codes) && builder.is_constant(scales);
-    if !are_constant || builder.element(codes)? != Element::Code {
+    let are_constant = builder.is_constant(quantized) && builder.is_constant(scales);
+    if !are_constant || builder.element(quantized)? != Element::Code {
         return Err(
             "the engine requires constant int8 weights, which it packs ahead of time".to_owned()
         );
@@ -65,15 +65,23 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let out = builder.make(&sizes)?;
     if !builder.is_question() {
         let weights = if bits == 4 {
-            nibble_weights(builder, [codes, scales], [k, n], groups)?
+            nibble_weights(builder, [quantized, scales], [k, n], groups)?
         } else {
-            Weights::Bytes(product_weights(builder, codes, [k, n])?)
+            Weights::Bytes(matmul_weights(builder, quantized, [k, n])?)
         };
-        let room = Room::new(rows, k, if bits == 4 { groups } else { 1 });
+        let layout = RowsLayout::new(rows, k, if bits == 4 { groups } else { 1 });
         let columns = reads.first().map_or(0, |view| view.offset);
         let bias = reads.get(1).map(|view| view.offset);
-        let step =
-            Product { rows, shape: [k, n], groups, at: input.offset, columns, bias, room, weights };
+        let step = Matmul {
+            rows,
+            shape: [k, n],
+            groups,
+            at: input.offset,
+            columns,
+            bias,
+            layout,
+            weights,
+        };
         let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
         builder.push(step, &reads, &out);
     }
@@ -82,16 +90,17 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
 
 fn nibble_weights<'p>(
     builder: &mut Builder<'_, 'p>,
-    [codes, scales]: [ValueId; 2],
+    [quantized, scales]: [ValueId; 2],
     [k, n]: [usize; 2],
     groups: usize,
 ) -> Result<Weights<'p>, Refusal> {
     let wrong = || "the int4 weights are out of range or truncated".to_owned();
     let len = nibbles_len([k, n], groups).ok_or_else(wrong)?;
     let form = Form::Nibbles { k, n, groups };
-    let codes = builder.packed_bytes(codes, form, len, |_, data, packed| {
-        let code = |row: usize, col: usize| data.get(col * k + row).map(|code| code.cast_signed());
-        pack_nibbles([k, n], groups, code, packed).ok_or_else(wrong)
+    let quantized = builder.packed_bytes(quantized, form, len, |_, data, packed| {
+        let weight =
+            |row: usize, col: usize| data.get(col * k + row).map(|weight| weight.cast_signed());
+        pack_nibbles([k, n], groups, weight, packed).ok_or_else(wrong)
     })?;
     // Uses the scales that were packed ahead of time, or packs them now.
     let form = |are_upper| Form::Scales { n, groups, are_upper };
@@ -103,16 +112,16 @@ fn nibble_weights<'p>(
     let scales = builder.packed(scales, form(are_upper), len, |_, data, packed| {
         pack_scales([n, groups], data, are_upper, packed).ok_or_else(wrong)
     })?;
-    Ok(Weights::Nibbles { codes, scales, are_upper })
+    Ok(Weights::Nibbles { quantized, scales, are_upper })
 }
 
 enum Weights<'p> {
     Bytes(Constant<'p>),
-    Nibbles { codes: Constant<'p>, scales: Constant<'p>, are_upper: bool },
+    Nibbles { quantized: Constant<'p>, scales: Constant<'p>, are_upper: bool },
 }
 
 /// Step of a GEMM that quantizes the rows of its input dynamically; the weights are quantized.
-struct Product<'p> {
+struct Matmul<'p> {
     rows: usize,
     shape: [usize; 2],
     groups: usize,
@@ -121,28 +130,28 @@ struct Product<'p> {
     at: usize,
     columns: usize,
     bias: Option<usize>,
-    room: Room,
+    layout: RowsLayout,
     weights: Weights<'p>,
 }
 
-impl Step for Product<'_> {
+impl Step for Matmul<'_> {
     fn workspace(&self, _: Tier, _: usize) -> usize {
-        self.room.words().saturating_add(pack::padded(self.shape[1]).saturating_mul(2))
+        self.layout.words().saturating_add(pack::padded(self.shape[1]).saturating_mul(2))
     }
 
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let Io { inputs, out, workspace, context } = io;
         let [k, n] = self.shape;
         let padded = pack::padded(n);
-        let (codes, rest) =
-            workspace.split_at_mut_checked(self.room.words()).ok_or(ShapeMismatch)?;
+        let (quantized, rest) =
+            workspace.split_at_mut_checked(self.layout.words()).ok_or(ShapeMismatch)?;
         let (columns, rest) = rest.split_at_mut_checked(padded).ok_or(ShapeMismatch)?;
         let bias_place = rest.get_mut(..padded).ok_or(ShapeMismatch)?;
         let given = |read: usize, at: usize| inputs.get(read)?.get(at..)?.get(..n);
-        let columns = filled_up(given(1, self.columns).ok_or(ShapeMismatch)?, columns);
+        let columns = pad_to_panels(given(1, self.columns).ok_or(ShapeMismatch)?, columns);
         let is_biased = self.bias.is_some();
         let bias = match self.bias {
-            Some(at) => filled_up(given(2, at).ok_or(ShapeMismatch)?, bias_place),
+            Some(at) => pad_to_panels(given(2, at).ok_or(ShapeMismatch)?, bias_place),
             // int4 kernels accept an absent bias and do not read it.
             None if matches!(self.weights, Weights::Nibbles { .. }) => &[],
             None => {
@@ -150,33 +159,35 @@ impl Step for Product<'_> {
                 &*bias_place
             }
         };
-        let numbers = inputs[0].get(self.at..).ok_or(ShapeMismatch)?;
-        let rows = self.room.quantize(context, numbers, k, codes)?;
+        let values = inputs[0].get(self.at..).ok_or(ShapeMismatch)?;
+        let rows = self.layout.quantize(context, values, k, quantized)?;
         let out = out.get_mut(..self.rows * n).ok_or(ShapeMismatch)?;
         match &self.weights {
-            Weights::Bytes(codes) => {
-                let packed = pack::Packed::of(self.shape, codes.as_slice()).ok_or(ShapeMismatch)?;
-                product(context, rows, packed, Columns { scales: columns, bias }, out)
+            Weights::Bytes(quantized) => {
+                let packed =
+                    pack::Packed::of(self.shape, quantized.as_slice()).ok_or(ShapeMismatch)?;
+                gemm(context, rows, packed, Columns { scales: columns, bias }, out)
             }
-            Weights::Nibbles { codes, scales, are_upper } => {
+            Weights::Nibbles { quantized, scales, are_upper } => {
                 let scales = GroupScales::of([n, self.groups], scales.as_slice(), *are_upper)
                     .ok_or(ShapeMismatch)?;
-                let parts = [codes.as_slice(), columns];
+                let parts = [quantized.as_slice(), columns];
                 let right = Nibbles::of(self.shape, self.groups, parts, scales);
                 let right = right.ok_or(ShapeMismatch)?;
-                product_nibbles(context, rows, right, is_biased.then_some(bias), out)
+                gemm_nibbles(context, rows, right, is_biased.then_some(bias), out)
             }
         }
     }
 }
 
-/// Pads per-column values with zeros to whole panels, in `place`; borrowed if no padding is needed.
-fn filled_up<'a>(given: &'a [f32], place: &'a mut [f32]) -> &'a [f32] {
+/// Pads per-column values with zeros to whole panels, in `padded`; borrowed if no padding is
+/// needed.
+fn pad_to_panels<'a>(given: &'a [f32], padded: &'a mut [f32]) -> &'a [f32] {
     if given.len().is_multiple_of(LANES) {
         return given;
     }
-    let (front, behind) = place.split_at_mut(given.len().min(place.len()));
+    let (front, behind) = padded.split_at_mut(given.len().min(padded.len()));
     front.copy_from_slice(&given[..front.len()]);
     behind.fill(0.0);
-    place
+    padded
 }

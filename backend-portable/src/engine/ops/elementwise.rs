@@ -245,7 +245,7 @@ pub(super) fn broadcasting(
     Ok(result)
 }
 
-/// The broadcast shape of two operands, if they are compatible.
+/// Computes the broadcast shape of two operands, assuming that they are compatible.
 fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
     let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
     let mut sizes = long.to_vec();
@@ -427,9 +427,9 @@ impl Map {
         let (mut done, len) = (0, out.len());
         let [_, starts @ ..] = self.walk.starts;
         let strides = self.walk.dims.last().map_or([0; 2], |(_, strides)| *strides);
-        let most = if gathered.is_some() { BLOCK } else { usize::MAX };
+        let max_len = if gathered.is_some() { BLOCK } else { usize::MAX };
         while done < len {
-            let count = (inner - col).min(len - done).min(most);
+            let count = (inner - col).min(len - done).min(max_len);
             let [a_block, b_block] = match &mut gathered {
                 Some([a, b]) => [a.as_mut_slice(), b.as_mut_slice()],
                 None => [[].as_mut_slice(), [].as_mut_slice()],

@@ -2,16 +2,16 @@
 //! view of an existing buffer.
 
 mod attention;
-mod codes;
 mod convolution;
 mod dynamic;
 mod elementwise;
 mod epilogue;
+mod int8;
+mod matmul;
 mod moves;
 mod norm;
 mod phases;
 mod pool;
-mod product;
 mod resize;
 mod rows;
 mod sums;
@@ -35,9 +35,9 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::AVG_POOL2D => pool::average,
         Operator::ADAPTIVE_AVG_POOL2D => pool::adaptive_average,
         Operator::EPILOGUE => epilogue::epilogue,
-        Operator::LINEAR => product::linear,
-        Operator::ADDMM => product::addmm,
-        Operator::MM | Operator::BMM => product::matmul,
+        Operator::LINEAR => matmul::linear,
+        Operator::ADDMM => matmul::addmm,
+        Operator::MM | Operator::BMM => matmul::matmul,
         Operator::ATTENTION => attention::attention,
         Operator::ET_VK_SDPA => attention::sdpa,
         Operator::SOFTMAX => rows::softmax,
@@ -66,17 +66,17 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::SPLIT_COPY_TENSOR => moves::split,
         Operator::CAT => moves::cat,
         Operator::PACKED => packed,
-        Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR => codes::quantize,
-        Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR => codes::dequantize,
-        Operator::ET_VK_Q8TA_CONV2D | Operator::ET_VK_Q8TA_CONV2D_DW => codes::convolution,
-        Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED => codes::transposed,
-        Operator::ET_VK_Q8TA_LINEAR => codes::linear,
-        Operator::DYNAMIC_CONVOLUTION => codes::dynamic,
+        Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR => int8::quantize,
+        Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR => int8::dequantize,
+        Operator::ET_VK_Q8TA_CONV2D | Operator::ET_VK_Q8TA_CONV2D_DW => int8::convolution,
+        Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED => int8::transposed,
+        Operator::ET_VK_Q8TA_LINEAR => int8::linear,
+        Operator::DYNAMIC_CONVOLUTION => int8::dynamic,
         Operator::DYNAMIC_LINEAR => dynamic::linear,
-        Operator::ET_VK_Q8TA_ADD => codes::add,
-        Operator::ET_VK_Q8TA_RELU => codes::relu,
-        Operator::Q8TA_LOOKUP => codes::lookup,
-        Operator::Q8TA_MUL => codes::mul,
+        Operator::ET_VK_Q8TA_ADD => int8::add,
+        Operator::ET_VK_Q8TA_RELU => int8::relu,
+        Operator::Q8TA_LOOKUP => int8::lookup,
+        Operator::Q8TA_MUL => int8::mul,
         Operator::UPSAMPLE_BILINEAR2D_VEC => resize::bilinear,
         other => return elementwise::find(other),
     })

@@ -3,7 +3,7 @@
 use super::elementwise::{as_stored, rounded};
 use super::{dimension, ends};
 use crate::compute::gemm::{Context, ShapeMismatch};
-use crate::compute::simd::turn::turned;
+use crate::compute::simd::transpose::transposed;
 use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::{Outcome, chunk_len, for_each_chunk_mut};
 use crate::engine::builder::{Builder, Refusal};
@@ -237,14 +237,14 @@ pub(in crate::engine) fn copy(builder: &mut Builder<'_, '_>, from: &View, to: &V
     let step = Copy::new(from, to);
     match builder.element_of(from) {
         Element::Float => builder.push(step, &[from], to),
-        Element::Code => builder.push(CopyCodes(step), &[from], to),
+        Element::Code => builder.push(CopyInt8(step), &[from], to),
     }
 }
 
 /// Strided copy of int8 elements.
-struct CopyCodes(Copy);
+struct CopyInt8(Copy);
 
-impl Step for CopyCodes {
+impl Step for CopyInt8 {
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let source: &[i8] = bytemuck::cast_slice(io.inputs[0]);
         let target: &mut [i8] = bytemuck::cast_slice_mut(io.out);
@@ -335,31 +335,31 @@ impl Copy {
     }
 }
 
-/// Runs `turns` iterations of the outermost loop.
+/// Runs `iterations` iterations of the outermost loop.
 fn run<T: Pod>(
     tier: Tier,
     loops: &[[usize; 3]],
-    turns: usize,
+    iterations: usize,
     source: &[T],
     target: &mut [T],
 ) -> Option<()> {
     match loops {
         [] => *target.first_mut()? = *source.first()?,
-        [[_, 1, 1]] => target.get_mut(..turns)?.copy_from_slice(source.get(..turns)?),
-        [[_, from, to]] => strided(turns, [*from, *to], source, target)?,
-        [[_, 1, 2], [2, second, 1]] => interleaved::<T, 2>(turns, *second, source, target)?,
-        [[_, 1, 3], [3, second, 1]] => interleaved::<T, 3>(turns, *second, source, target)?,
-        [[_, 1, 4], [4, second, 1]] => interleaved::<T, 4>(turns, *second, source, target)?,
+        [[_, 1, 1]] => target.get_mut(..iterations)?.copy_from_slice(source.get(..iterations)?),
+        [[_, from, to]] => strided(iterations, [*from, *to], source, target)?,
+        [[_, 1, 2], [2, second, 1]] => interleaved::<T, 2>(iterations, *second, source, target)?,
+        [[_, 1, 3], [3, second, 1]] => interleaved::<T, 3>(iterations, *second, source, target)?,
+        [[_, 1, 4], [4, second, 1]] => interleaved::<T, 4>(iterations, *second, source, target)?,
         [[_, 1, to_row], [cols, from_col, 1]] => {
-            let (shape, strides) = ([turns, *cols], [*from_col, *to_row]);
+            let (shape, strides) = ([iterations, *cols], [*from_col, *to_row]);
             tier.dispatch(Transpose { shape, strides, source, target })?;
         }
-        [[_, from, to], [16, 1, 1]] => lines::<T, 16>(turns, [*from, *to], source, target)?,
-        [[_, from, to], [32, 1, 1]] => lines::<T, 32>(turns, [*from, *to], source, target)?,
-        [[_, from, to], [64, 1, 1]] => lines::<T, 64>(turns, [*from, *to], source, target)?,
+        [[_, from, to], [16, 1, 1]] => lines::<T, 16>(iterations, [*from, *to], source, target)?,
+        [[_, from, to], [32, 1, 1]] => lines::<T, 32>(iterations, [*from, *to], source, target)?,
+        [[_, from, to], [64, 1, 1]] => lines::<T, 64>(iterations, [*from, *to], source, target)?,
         [[_, from, to], inner @ ..] => {
             let size = inner.first().map_or(1, |[size, ..]| *size);
-            for index in 0..turns {
+            for index in 0..iterations {
                 let (source, target) = (source.get(index * from..)?, target.get_mut(index * to..)?);
                 run(tier, inner, size, source, target)?;
             }
@@ -370,12 +370,12 @@ fn run<T: Pod>(
 
 /// Copies short runs of `N` elements; a call of `memcpy` would cost more than the copy.
 fn lines<T: core::marker::Copy, const N: usize>(
-    turns: usize,
+    iterations: usize,
     [from, to]: [usize; 2],
     source: &[T],
     target: &mut [T],
 ) -> Option<()> {
-    for index in 0..turns {
+    for index in 0..iterations {
         let source = source.get(index * from..)?.first_chunk::<N>()?;
         *target.get_mut(index * to..)?.first_chunk_mut::<N>()? = *source;
     }
@@ -474,7 +474,7 @@ fn in_strips<T: Pod>(
                 for (own, column) in block.iter_mut().zip(columns) {
                     *own = *column.get(part..)?.first_chunk()?;
                 }
-                for (y, line) in turned(block).iter().enumerate() {
+                for (y, line) in transposed(block).iter().enumerate() {
                     let to = target.get_mut((row + part + y) * to_row + col..)?;
                     *to.first_chunk_mut()? = *line;
                 }
@@ -511,7 +511,7 @@ fn in_blocks<T: Pod, const N: usize>(
                 for (x, column) in block.iter_mut().enumerate() {
                     *column = *source.get((col + x) * from_col + row..)?.first_chunk()?;
                 }
-                for (y, line) in turned(block).iter().enumerate() {
+                for (y, line) in transposed(block).iter().enumerate() {
                     *target.get_mut((row + y) * to_row + col..)?.first_chunk_mut()? = *line;
                 }
                 continue;
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ways_copy_the_same() {
+    fn all_copy_paths_agree() {
         let mut noise = Noise::new(7);
         let pool = ThreadPool::new(2);
         let cases: [&[[usize; 3]]; 13] = [
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_turned_alike() {
+    fn bytes_are_transposed_alike() {
         let pool = ThreadPool::new(2);
         for [rows, cols] in [[16, 16], [50, 37], [33, 16], [7, 90], [400, 150]] {
             let source: Vec<u8> = (0..rows * cols).map(|at| (at * 7 + at / 13) as u8).collect();

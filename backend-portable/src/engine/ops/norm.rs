@@ -49,9 +49,9 @@ pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
         *first = channels;
     }
     let mut result = input;
-    for (function, numbers) in [(Binary::Mul, factors), (Binary::Add, addends)] {
-        let numbers: View = builder.made(&sizes, &numbers)?;
-        result = broadcasting(builder, &result, &numbers, function)?;
+    for (function, values) in [(Binary::Mul, factors), (Binary::Add, addends)] {
+        let values: View = builder.made(&sizes, &values)?;
+        result = broadcasting(builder, &result, &values, function)?;
     }
     builder.define(*out, result)
 }

@@ -9,7 +9,7 @@ use std::vec::Vec;
 use torchlet_core::rules::window::Window;
 
 /// Maximum number of phases per dim. With more, each has too little work.
-const MOST: usize = 16;
+const MAX_PHASES: usize = 16;
 
 /// The taps of a kernel over one dim that a phase uses, in the order of the phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,10 +28,10 @@ impl Taps {
         Taps { kernel, first: 0, step: 1, count: kernel, backwards: false }
     }
 
-    /// Index in the kernel of tap `place` of the phase.
-    pub(super) fn at(&self, place: usize) -> usize {
-        let place = if self.backwards { self.count - 1 - place } else { place };
-        self.first + place * self.step
+    /// Index in the kernel of tap `index` of the phase.
+    pub(super) fn at(&self, index: usize) -> usize {
+        let index = if self.backwards { self.count - 1 - index } else { index };
+        self.first + index * self.step
     }
 
     /// The fields as integers, for cache keys.
@@ -63,7 +63,7 @@ impl Phase {
     /// Decomposes a transposed convolution over one dim. `None` if it has too many phases, or an
     /// output without taps.
     pub(super) fn of_transposed(window: Window, input: usize, output: usize) -> Option<Vec<Self>> {
-        if window.stride() > MOST {
+        if window.stride() > MAX_PHASES {
             return None;
         }
         (0..window.stride().min(output)).map(|start| of(window, input, output, start)).collect()
@@ -76,7 +76,7 @@ fn of(window: Window, input: usize, output: usize, start: usize) -> Option<Phase
         [window.kernel(), window.stride(), window.padding(), window.dilation()];
     // Distance of consecutive taps of an output, and of the input positions that they read.
     let shared = divisor(stride, dilation);
-    let (step, apart) = (stride / shared, dilation / shared);
+    let (step, input_step) = (stride / shared, dilation / shared);
     let wide = |number: usize| i64::try_from(number).ok();
     let behind = |tap: usize| -> Option<i64> {
         wide(start)?
@@ -86,14 +86,14 @@ fn of(window: Window, input: usize, output: usize, start: usize) -> Option<Phase
     let is_met = |tap: &usize| behind(*tap).is_some_and(|at| at % (stride as i64) == 0);
     let first = (0..step.min(kernel)).find(is_met)?;
     let count = (kernel - 1 - first) / step + 1;
-    let reach = wide(count - 1)?.checked_mul(wide(apart)?)?;
+    let reach = wide(count - 1)?.checked_mul(wide(input_step)?)?;
     // Input position that the first output reads through the last tap of the kernel, which is the
     // first tap of the phase.
     let origin = behind(first)? / wide(stride)? - reach;
     let outputs = (output - start).div_ceil(stride);
     let last = wide(outputs)? - 1 + origin + reach;
     let around = (last - (wide(input)? - 1)).max(-origin).max(0);
-    let convolved = Window::new(wide(count)?, 1, around, wide(apart)?)?;
+    let convolved = Window::new(wide(count)?, 1, around, wide(input_step)?)?;
     Some(Phase {
         start,
         every: stride,
@@ -116,11 +116,11 @@ mod tests {
     /// transposed convolution.
     fn seen(window: Window, input: usize, output: usize) -> Vec<Vec<(usize, usize)>> {
         let mut all = std::vec![Vec::new(); output];
-        for place in 0..input {
+        for position in 0..input {
             for tap in 0..window.kernel() {
-                let at = place * window.stride() + tap * window.dilation();
+                let at = position * window.stride() + tap * window.dilation();
                 if let Some(at) = at.checked_sub(window.padding()).filter(|at| *at < output) {
-                    all[at].push((tap, place));
+                    all[at].push((tap, position));
                 }
             }
         }
@@ -155,8 +155,8 @@ mod tests {
                         let taps = phase.window.taps(phase.skip + index, input);
                         let mut found: Vec<_> = (0..taps.count)
                             .map(|tap| {
-                                let place = taps.start + tap * phase.window.dilation();
-                                (phase.taps.at(taps.first + tap), place)
+                                let position = taps.start + tap * phase.window.dilation();
+                                (phase.taps.at(taps.first + tap), position)
                             })
                             .collect();
                         found.sort_unstable();

@@ -1,12 +1,12 @@
 //! Channels-last pooling of images.
 
-use super::codes;
+use super::int8;
 use super::moves::{channels_last, channels_last_order};
 use crate::compute::gemm::ShapeMismatch;
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Element, Io, Step};
 use crate::engine::view::View;
-use crate::spatial::picture::Picture;
+use crate::spatial::feature_map::FeatureMap;
 use crate::spatial::pool::{Axis, Kind, Pooling};
 use torchlet_core::ScalarType;
 use torchlet_core::rules::window::{adaptive_pooling, pooling, windows};
@@ -26,10 +26,10 @@ pub(super) fn largest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     }
     let ceil = builder.truth(call.ceil_mode)?;
     if builder.element(call.input)? == Element::Code {
-        return codes::largest(builder, &call, ceil, *out);
+        return int8::max_pool(builder, &call, ceil, *out);
     }
     let lists = [Some(call.kernel_size), call.stride, call.padding, call.dilation];
-    sliding(builder, call.input, lists, ceil, Kind::Largest, *out)
+    sliding(builder, call.input, lists, ceil, Kind::Max, *out)
 }
 
 /// Lowers `avg_pool2d(self, kernel_size, stride, padding, ceil_mode, count_include_pad,
@@ -116,24 +116,24 @@ fn push(
         sizes.iter().map(|size| usize::try_from(*size)).collect();
     let sizes = sizes.map_err(|_| "a dim has a negative size")?;
     let result = builder.make_in_order(&sizes, &channels_last_order(sizes.len()))?;
-    let (from, to) = (picture(&input)?, picture(&result)?);
+    let (from, to) = (feature_map(&input)?, feature_map(&result)?);
     builder.push(Pool { at: input.offset, from, to, axes, kind }, &[&input], &result);
     builder.define(out, result)
 }
 
 /// Describes a view `[batch, channels, height, width]` as a feature map.
-fn picture(view: &View) -> Result<Picture, Refusal> {
+fn feature_map(view: &View) -> Result<FeatureMap, Refusal> {
     let (&[n, c, h, w], &[dn, dc, dh, dw]) = (&view.sizes[..], &view.strides[..]) else {
         return Err("pooling requires a batch of images (rank 4)".into());
     };
-    Ok(Picture { sizes: [n, c, 1, h, w], strides: [dn, dc, 0, dh, dw] })
+    Ok(FeatureMap { sizes: [n, c, 1, h, w], strides: [dn, dc, 0, dh, dw] })
 }
 
 struct Pool {
     /// Offset of the input in its buffer.
     at: usize,
-    from: Picture,
-    to: Picture,
+    from: FeatureMap,
+    to: FeatureMap,
     axes: [Axis; 3],
     kind: Kind,
 }
@@ -141,7 +141,7 @@ struct Pool {
 impl Step for Pool {
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let [input, ..] = io.inputs;
-        let count = |picture: &Picture| picture.sizes.iter().product::<usize>();
+        let count = |feature_map: &FeatureMap| feature_map.sizes.iter().product::<usize>();
         let input = input.get(self.at..).and_then(|input| input.get(..count(&self.from)));
         let out = io.out.get_mut(..count(&self.to)).ok_or(ShapeMismatch)?;
         let pooling = Pooling {

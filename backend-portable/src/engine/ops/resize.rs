@@ -31,7 +31,7 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     // The part of the input that negative padding keeps, the output shape, and for each padded dim
     // the range of that part in the output.
     let (mut kept, mut sizes) = (input.clone(), input.sizes.clone());
-    let mut places = Vec::new();
+    let mut ranges = Vec::new();
     for (dim, [before, behind]) in (0..input.sizes.len()).rev().zip(pads) {
         let size = sizes.get(dim).copied().unwrap_or(0);
         let cut = |pad: i64| usize::try_from(pad.saturating_neg()).unwrap_or(0);
@@ -44,14 +44,14 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
         if let Some(slot) = sizes.get_mut(dim) {
             *slot = all.ok_or("the padded shape is too large")?;
         }
-        places.push((dim, added(*before), own));
+        ranges.push((dim, added(*before), own));
     }
     if sizes == kept.sizes {
         return builder.define(call.out, kept);
     }
     let result = builder.make_in_order(&sizes, &input.order())?;
     let mut inside = result.clone();
-    for (dim, start, len) in places {
+    for (dim, start, len) in ranges {
         let end = start.checked_add(len).ok_or("the padded shape is too large")?;
         inside = inside.sliced(dim, start, end, 1).ok_or("the padded shape is too large")?;
     }
@@ -102,10 +102,10 @@ pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     let [tall, wide] = times;
     let sizes = [batch, channels, height * tall, width * wide];
     let result = builder.make_in_order(&sizes, &input.order())?;
-    let apart = [batch, channels, height, tall, width, wide];
-    let target = result.reshaped(&apart).ok_or("the image cannot be split into pixels")?;
+    let split_sizes = [batch, channels, height, tall, width, wide];
+    let target = result.reshaped(&split_sizes).ok_or("the image cannot be split into pixels")?;
     let source = input.reshaped(&[batch, channels, height, 1, width, 1]);
-    let source = source.and_then(|source| source.expanded(&apart));
+    let source = source.and_then(|source| source.expanded(&split_sizes));
     copy(builder, &source.ok_or("the image cannot be split into pixels")?, &target);
     builder.define(call.out, result)
 }
@@ -157,9 +157,9 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
         };
         let (rows, columns) = (taps(0, height), taps(1, width));
         let inner = if is_last { channels } else { 1 };
-        let picture = [height, width * inner];
+        let image = [height, width * inner];
         builder.push(
-            Bilinear { at: input.offset, picture, inner, rows, columns },
+            Bilinear { at: input.offset, image, inner, rows, columns },
             &[&input],
             &result,
         );
@@ -172,7 +172,7 @@ struct Bilinear {
     /// Offset of the input in its buffer.
     at: usize,
     /// Number of rows per image, and of elements per row.
-    picture: [usize; 2],
+    image: [usize; 2],
     /// Number of elements per pixel.
     inner: usize,
     rows: Vec<LinearTap>,
@@ -202,11 +202,11 @@ impl Step for Bilinear {
 impl Bilinear {
     /// Returns the two input rows that an output row interpolates, and their weights.
     fn row<'a>(&self, at: usize, input: &'a [f32]) -> Option<([&'a [f32]; 2], [f32; 2])> {
-        let [rows, length] = self.picture;
+        let [rows, length] = self.image;
         let tap = self.rows.get(at % self.rows.len())?;
-        let picture = (at / self.rows.len()).checked_mul(rows.checked_mul(length)?)?;
+        let start = (at / self.rows.len()).checked_mul(rows.checked_mul(length)?)?;
         let [first, second] = tap.positions.map(|position| {
-            input.get(picture + position * length..).and_then(|row| row.get(..length))
+            input.get(start + position * length..).and_then(|row| row.get(..length))
         });
         Some(([first?, second?], tap.weights))
     }

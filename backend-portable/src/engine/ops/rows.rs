@@ -101,8 +101,8 @@ impl Step for Rows {
                 log_softmax_rows(context, rows(source, out.len())?, self.len, out);
             }
             Function::LayerNorm { gamma, beta, epsilon } => {
-                let parameter = |place: &Option<(usize, usize)>| {
-                    let Some((read, at)) = *place else { return Ok(None) };
+                let parameter = |source: &Option<(usize, usize)>| {
+                    let Some((read, at)) = *source else { return Ok(None) };
                     inputs.get(read).and_then(|data| data.get(at..)).ok_or(ShapeMismatch).map(Some)
                 };
                 let parameters = (parameter(gamma)?, parameter(beta)?);

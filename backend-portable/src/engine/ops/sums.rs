@@ -9,7 +9,9 @@ use crate::compute::split::{Serial, chunk_len, for_each_chunk_mut, for_each_tile
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Io, Step};
 use crate::engine::view::dense_strides;
-use crate::reduce::cascade::{Adds, Along, WIDE, Way, abreast, add_all, along, vectors};
+use crate::reduce::cascade::{
+    Accumulation, Adds, MAX_PARALLEL, MergedDim, add_all, sum_columns, sum_run, vectors,
+};
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::SumArgs;
@@ -69,22 +71,22 @@ fn reduce(
     };
     let ((summands, runs), (results, _)) = (innermost(true), innermost(false));
     let run = summands.size;
-    let way = Way::of::<f32>(summands, results, runs);
-    let sum = Sum { way, runs: count / run.max(1), run, by };
+    let accumulation = Accumulation::of::<f32>(summands, results, runs);
+    let sum = Sum { accumulation, runs: count / run.max(1), run, by };
     // Looks for a permutation in which the input is contiguous and kept dims, such as channels, are
     // innermost: then whole rows are added. Otherwise, the summands of each result are made
     // contiguous.
-    let turned = (0..pick(false).count()).rev().find_map(|lead| {
+    let permuted = (0..pick(false).count()).rev().find_map(|lead| {
         let order = pick(false).take(lead).chain(pick(true)).chain(pick(false).skip(lead));
-        let turned = input.permuted(&order.collect::<Vec<usize>>())?;
-        turned.is_contiguous().then_some((lead, turned))
+        let permuted = input.permuted(&order.collect::<Vec<usize>>())?;
+        permuted.is_contiguous().then_some((lead, permuted))
     });
-    let (reads, row) = match turned {
-        Some((lead, turned)) => (turned, pick(false).skip(lead).map(size).product()),
+    let (reads, row) = match permuted {
+        Some((lead, permuted)) => (permuted, pick(false).skip(lead).map(size).product()),
         None => {
             let order: Vec<usize> = pick(false).chain(pick(true)).collect();
-            let turned = input.permuted(&order).ok_or("dims are not a permutation")?;
-            (builder.contiguous(&turned)?, 1)
+            let permuted = input.permuted(&order).ok_or("dims are not a permutation")?;
+            (builder.contiguous(&permuted)?, 1)
         }
     };
     let result = builder.make(&sizes)?;
@@ -94,10 +96,10 @@ fn reduce(
 
 /// Returns size and stride of the innermost dims, merged while they are contiguous with each other,
 /// and whether more dims remain. Input: (size, stride) of each dim.
-fn innermost(dims: impl DoubleEndedIterator<Item = (usize, usize)>) -> (Along, bool) {
+fn innermost(dims: impl DoubleEndedIterator<Item = (usize, usize)>) -> (MergedDim, bool) {
     let mut dims = dims.rev().filter(|(size, _)| *size != 1);
     let Some((mut size, step)) = dims.next() else {
-        return (Along { size: 1, step: 0 }, false);
+        return (MergedDim { size: 1, step: 0 }, false);
     };
     let mut more = false;
     for (of, stride) in dims {
@@ -107,13 +109,13 @@ fn innermost(dims: impl DoubleEndedIterator<Item = (usize, usize)>) -> (Along, b
         }
         size = size.saturating_mul(of);
     }
-    (Along { size, step: isize::try_from(step).unwrap_or(isize::MAX) }, more)
+    (MergedDim { size, step: isize::try_from(step).unwrap_or(isize::MAX) }, more)
 }
 
 /// How one result is summed.
 #[derive(Debug, Clone, Copy)]
 struct Sum {
-    way: Way,
+    accumulation: Accumulation,
     /// Number of runs of contiguous summands, and summands per run.
     runs: usize,
     run: usize,
@@ -178,18 +180,20 @@ impl Vectorized for InRow<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let Sum { way, runs, run, by } = self.sum;
+        let Sum { accumulation, runs, run, by } = self.sum;
         let rows = self.input.chunks_exact((runs * run).max(1)).skip(self.first);
         for ((out, row), result) in self.out.iter_mut().zip(rows).zip(self.first..) {
             let mut total = 0.0;
             for row in row.chunks_exact(run.max(1)) {
                 let add = |i: usize, sums: &mut [f32]| add_all(sums, row.get(i..).unwrap_or(&[]));
-                total += match way {
-                    Way::Vectors => along::<f32, WIDE>(&Serial, run, add),
-                    Way::Columns(columns) if columns.place(result).0 => {
-                        abreast::<f32, 1>(run, 1, add)[0]
+                total += match accumulation {
+                    Accumulation::Vectors => sum_run::<f32, MAX_PARALLEL>(&Serial, run, add),
+                    Accumulation::Columns(columns) if columns.run_from(result).0 => {
+                        sum_columns::<f32, 1>(run, 1, add)[0]
                     }
-                    Way::Fours | Way::Columns(_) => along::<f32, 4>(&Serial, run, add),
+                    Accumulation::Fours | Accumulation::Columns(_) => {
+                        sum_run::<f32, 4>(&Serial, run, add)
+                    }
                 };
             }
             *out = total / by;
@@ -218,7 +222,7 @@ const TOGETHER: usize = 4;
 
 /// Sums the rows of a block, for a range of columns.
 struct OfRows<'a> {
-    /// The block.
+    /// Elements of the block.
     input: &'a [f32],
     /// Number of elements per row, and the first column of the range.
     from: (usize, usize),
@@ -249,9 +253,9 @@ impl OfRows<'_> {
         s: S,
         c: usize,
         columns: usize,
-        is_abreast: bool,
+        is_single: bool,
     ) {
-        let Sum { way, runs, run, by } = self.sum;
+        let Sum { accumulation, runs, run, by } = self.sum;
         let (row, first) = self.from;
         let start = self.input.as_ptr().wrapping_add(first + c);
         let adds = Lanes(s);
@@ -263,9 +267,9 @@ impl OfRows<'_> {
                 // SAFETY: guaranteed by the caller.
                 unsafe { if TAIL { s.load_first(p, columns) } else { s.load(p) } }
             };
-            let sums = if is_abreast {
-                vectors::abreast::<_, N>(adds, run, at)
-            } else if way == Way::Vectors {
+            let sums = if is_single {
+                vectors::sum_columns::<_, N>(adds, run, at)
+            } else if accumulation == Accumulation::Vectors {
                 [vectors::in_vectors(adds, run, at); N]
             } else {
                 [vectors::in_fours(adds, run, at); N]
@@ -292,22 +296,22 @@ impl Vectorized for OfRows<'_> {
         }
         let mut done = 0;
         while done < self.out.len() {
-            let (is_abreast, alike) = match self.sum.way {
-                Way::Columns(columns) => columns.place(self.result + done),
-                Way::Vectors | Way::Fours => (false, usize::MAX),
+            let (is_single, alike) = match self.sum.accumulation {
+                Accumulation::Columns(columns) => columns.run_from(self.result + done),
+                Accumulation::Vectors | Accumulation::Fours => (false, usize::MAX),
             };
             let left = alike.min(self.out.len() - done).max(1);
             // SAFETY: `fits` checked that the block contains its rows, and each call accesses only
             // columns in the range.
             unsafe {
-                if is_abreast && left >= TOGETHER * S::LANES {
+                if is_single && left >= TOGETHER * S::LANES {
                     self.columns::<S, TOGETHER, false>(s, done, left, true);
                     done += TOGETHER * S::LANES;
                 } else if left >= S::LANES {
-                    self.columns::<S, 1, false>(s, done, left, is_abreast);
+                    self.columns::<S, 1, false>(s, done, left, is_single);
                     done += S::LANES;
                 } else {
-                    self.columns::<S, 1, true>(s, done, left, is_abreast);
+                    self.columns::<S, 1, true>(s, done, left, is_single);
                     done += left;
                 }
             }

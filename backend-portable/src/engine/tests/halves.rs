@@ -10,12 +10,12 @@ impl Maker {
             let Value::Tensor(tensor) = &mut self.graph.values[*id] else { panic!("no tensor") };
             (tensor.scalar_type, tensor.host_type) = (scalar_type, scalar_type);
             tensor.data = tensor.data.take().map(|data| {
-                let numbers = data.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it));
+                let values = data.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it));
                 let narrow = |it: f32| match scalar_type {
                     ScalarType::Half => f16::from_f32(it).to_le_bytes(),
                     _ => half::bf16::from_f32(it).to_le_bytes(),
                 };
-                numbers.flat_map(narrow).collect::<Vec<u8>>().into()
+                values.flat_map(narrow).collect::<Vec<u8>>().into()
             });
         }
     }
@@ -32,7 +32,7 @@ impl Maker {
 }
 
 #[test]
-fn what_is_converted_to_fewer_bits_is_rounded() {
+fn narrowing_conversions_round() {
     for (scalar_type, expected) in [
         (ScalarType::Half, [2048.0, 1.0, f32::INFINITY]),
         (ScalarType::BFloat16, [2048.0, 1.0, 70_144.0]),
@@ -50,7 +50,7 @@ fn what_is_converted_to_fewer_bits_is_rounded() {
 
 /// Intermediate values keep the precision and range of `f32`, beyond those of their dtype.
 #[test]
-fn what_stays_within_a_region_is_not_rounded() {
+fn intermediate_values_are_not_rounded() {
     let mut maker = Maker::new(2, &[&[2]]);
     let input = maker.graph.inputs[0];
     let one = maker.int(1);
@@ -66,7 +66,7 @@ fn what_stays_within_a_region_is_not_rounded() {
 /// Quantization uses the rounded 16-bit value, even if this region computed it or converts it to
 /// `f32` first.
 #[test]
-fn codes_are_those_of_rounded_numbers() {
+fn quantization_uses_rounded_16_bit_values() {
     for widened in [false, true] {
         check_codes(widened);
     }
@@ -82,12 +82,12 @@ fn check_codes(widened: bool) {
     let sum = if widened { maker.cast(sum, ScalarType::Float) } else { sum };
     let scale = maker.value(Value::Double(0.5));
     let [zero, low, high] = [0, -128, 127].map(|number| maker.int(number));
-    let codes = maker.int(1);
-    let args = [sum, scale, zero, low, high, codes];
+    let int8_dtype = maker.int(1);
+    let args = [sum, scale, zero, low, high, int8_dtype];
     let quantized = maker.call(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, &args, &[2]);
     let Value::Tensor(tensor) = &mut maker.graph.values[quantized] else { panic!("no tensor") };
     (tensor.scalar_type, tensor.host_type) = (ScalarType::Char, ScalarType::Char);
-    let args = [quantized, scale, zero, low, high, codes];
+    let args = [quantized, scale, zero, low, high, int8_dtype];
     let back = maker.call(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &args, &[2]);
     maker.graph.outputs = vec![back];
     // 0.25 is halfway between two quantized values and rounds to the even one. A slightly larger
@@ -96,7 +96,7 @@ fn check_codes(widened: bool) {
 }
 
 #[test]
-fn what_becomes_32_bits_was_rounded_to_16() {
+fn conversion_to_f32_rounds_to_16_bits_first() {
     let mut maker = Maker::new(5, &[&[2]]);
     let input = maker.graph.inputs[0];
     let one = maker.int(1);
@@ -109,7 +109,7 @@ fn what_becomes_32_bits_was_rounded_to_16() {
 }
 
 #[test]
-fn weights_of_16_bits_are_packed_as_they_are() {
+fn packed_weights_keep_16_bits() {
     for scalar_type in [ScalarType::Half, ScalarType::BFloat16] {
         let mut maker = Maker::new(4, &[&[5, 40]]);
         let input = maker.graph.inputs[0];
@@ -117,16 +117,16 @@ fn weights_of_16_bits_are_packed_as_they_are() {
         let out = maker.call(Operator::LINEAR, &[input, weights, bias], &[5, 70]);
         maker.graph.outputs = vec![out];
         maker.narrow(&[weights, bias], scalar_type);
-        let data = maker.random.numbers(200);
+        let data = maker.random.values(200);
         let narrow = outputs(&maker.graph, &[&data], &Serial);
         // The same weights in `f32`.
         let mut wide = maker.graph.clone();
         for id in [weights, bias] {
             let Value::Tensor(tensor) = &mut wide.values[id] else { panic!("no tensor") };
             let precision = Precision::of(scalar_type).unwrap();
-            let numbers = precision.elements(tensor.data.as_ref().unwrap()).into_owned();
+            let values = precision.elements(tensor.data.as_ref().unwrap()).into_owned();
             let sizes = tensor.sizes.clone();
-            wide.values[id] = super::tensor(&sizes, Some(numbers));
+            wide.values[id] = super::tensor(&sizes, Some(values));
         }
         let expected = outputs(&wide, &[&data], &Serial);
         for (found, expected) in narrow[0].iter().zip(&expected[0]) {

@@ -29,7 +29,7 @@ pub(super) struct Planes {
     plane: usize,
     /// Length of all planes in floats, including the overread of the last vectors.
     pub(super) len: usize,
-    /// Whether all rows are computed as one contiguous run.
+    /// Whether all rows are contiguous and computed as one long row.
     joined: bool,
     /// Length in floats of the buffer for the results of that run; 0 if rows are computed one by
     /// one.

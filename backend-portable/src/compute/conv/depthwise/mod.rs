@@ -118,14 +118,14 @@ pub(super) fn run(
     }
 }
 
-/// Returns the height of bands, at most `most`, that minimises the number of rows of the busiest
-/// thread when `rows` rows are split into bands, and that number of rows.
-fn balanced_height(rows: usize, most: usize, batch: usize, threads: usize) -> (usize, usize) {
+/// Returns the height of bands, at most `max_height`, that minimises the number of rows of the
+/// busiest thread when `rows` rows are split into bands, and that number of rows.
+fn balanced_height(rows: usize, max_height: usize, batch: usize, threads: usize) -> (usize, usize) {
     let busiest = |height: usize| {
         let bands = (rows.div_ceil(height) * batch).div_ceil(threads.max(1));
         bands.saturating_mul(height).min(rows * batch)
     };
-    let heights = (1..=most.max(1)).rev().map(|height| (height, busiest(height)));
+    let heights = (1..=max_height.max(1)).rev().map(|height| (height, busiest(height)));
     heights.min_by_key(|&(_, busiest)| busiest).unwrap_or((1, rows))
 }
 
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn band_heights_balance_threads() {
-        for (rows, most, batch, threads, want) in [
+        for (rows, max_height, batch, threads, want) in [
             (14, 2, 1, 2, (1, 7)),
             (112, 14, 1, 2, (14, 56)),
             (28, 4, 1, 2, (2, 14)),
@@ -193,7 +193,11 @@ mod tests {
             (7, 7, 1, 16, (1, 1)),
             (5, 0, 1, 0, (1, 5)),
         ] {
-            assert_eq!(balanced_height(rows, most, batch, threads), want, "{rows} {most} {batch}");
+            assert_eq!(
+                balanced_height(rows, max_height, batch, threads),
+                want,
+                "{rows} {max_height} {batch}"
+            );
         }
     }
 }

@@ -13,7 +13,7 @@
 mod tests;
 mod tiles;
 
-use super::product::{Finish, Part};
+use super::matmul::{Finish, Part};
 use super::rows::Floats;
 use super::vnni::{Dequantizer, Requantizer};
 use super::windows::Cursor;
@@ -29,9 +29,9 @@ use core::ops::Range;
 pub(super) use tiles::Sums;
 use tiles::{Sources, Tiles, Walk};
 
-/// Rows of a tile.
+/// Number of rows of an AMX tile.
 const HEIGHT: usize = 16;
-/// Steps of a row of a tile.
+/// Number of steps (groups of four values) in a row of an AMX tile.
 const STEPS: usize = 16;
 /// Rows of two tiles.
 const ROWS: usize = 2 * HEIGHT;
@@ -329,7 +329,7 @@ impl<F: Finish> Part<'_, F> {
     /// Computes the results of `M` tiles of rows and `V` panels.
     ///
     /// # Safety
-    /// As for [`tiles::product`] and [`Finish::amx`].
+    /// As for [`tiles::multiply`] and [`Finish::amx`].
     unsafe fn pair<const M: usize, const V: usize, const FLIPPED: bool>(
         &self,
         tiles: &Tiles,
@@ -340,7 +340,7 @@ impl<F: Finish> Part<'_, F> {
     ) {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            tiles::product::<M, V, FLIPPED>(tiles, sources, sums);
+            tiles::multiply::<M, V, FLIPPED>(tiles, sources, sums);
             self.finish.amx::<V, FLIPPED>(sums, self.right.sums, at, corner);
         }
     }

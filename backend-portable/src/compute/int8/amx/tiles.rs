@@ -160,7 +160,7 @@ pub(super) struct Sources {
 }
 
 /// Multiplies tiles of rows and panels.
-macro_rules! product {
+macro_rules! multiply {
     ($dot:literal, $rows:tt, $panels:tt, $sources:ident, $sums:ident) => {
         asm!(
             "tilezero tmm0",
@@ -222,7 +222,7 @@ macro_rules! product {
 /// `a` has `M` tiles of as many rows as the [configuration](Tiles): each row has the lines and
 /// tiles of the walk, and each tile as many steps as the configuration. The `V` panels, and their
 /// last tiles if present, have as many steps. The walk has at least one line and one tile.
-pub(super) unsafe fn product<const M: usize, const V: usize, const FLIPPED: bool>(
+pub(super) unsafe fn multiply<const M: usize, const V: usize, const FLIPPED: bool>(
     _: &Tiles,
     sources: &Sources,
     sums: &mut Sums,
@@ -231,14 +231,14 @@ pub(super) unsafe fn product<const M: usize, const V: usize, const FLIPPED: bool
     // the configured rows, and leaves the stack unchanged.
     unsafe {
         match (M, V, FLIPPED) {
-            (1, 1, false) => product!("tdpbssd", 1, 1, sources, sums),
-            (1, _, false) => product!("tdpbssd", 1, 2, sources, sums),
-            (_, 1, false) => product!("tdpbssd", 2, 1, sources, sums),
-            (_, _, false) => product!("tdpbssd", 2, 2, sources, sums),
-            (1, 1, true) => product!("tdpbusd", 1, 1, sources, sums),
-            (1, _, true) => product!("tdpbusd", 1, 2, sources, sums),
-            (_, 1, true) => product!("tdpbusd", 2, 1, sources, sums),
-            (_, _, true) => product!("tdpbusd", 2, 2, sources, sums),
+            (1, 1, false) => multiply!("tdpbssd", 1, 1, sources, sums),
+            (1, _, false) => multiply!("tdpbssd", 1, 2, sources, sums),
+            (_, 1, false) => multiply!("tdpbssd", 2, 1, sources, sums),
+            (_, _, false) => multiply!("tdpbssd", 2, 2, sources, sums),
+            (1, 1, true) => multiply!("tdpbusd", 1, 1, sources, sums),
+            (1, _, true) => multiply!("tdpbusd", 1, 2, sources, sums),
+            (_, 1, true) => multiply!("tdpbusd", 2, 1, sources, sums),
+            (_, _, true) => multiply!("tdpbusd", 2, 2, sources, sums),
         }
     }
 }

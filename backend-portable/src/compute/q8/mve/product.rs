@@ -117,7 +117,7 @@ struct Pairs {
     end: *const [i32; 2],
 }
 
-/// Dot products of a row with two rows of weights at a time.
+/// Computes dot products of a row of values with rows of weights, two of them at a time.
 ///
 /// # Safety
 /// `weights` is valid for reading two rows for each of `sums`, of the length of the input row.

@@ -34,7 +34,7 @@ struct Begin {
     offset: i32,
     /// Distance by which the last vector of a row reaches beyond its end.
     over: usize,
-    /// End of the first output row.
+    /// Pointer to the end of the first output row.
     end: *const i8,
     bounds: [[i32; 4]; 2],
     /// Offsets of the four output rows from the first.
@@ -83,7 +83,7 @@ pub(in crate::compute::q8) fn four_rows(
             over: depth.next_multiple_of(WIDTH) - depth,
             end: out.as_ptr().wrapping_add(count),
             bounds: each.bounds.map(|bound| [bound; 4]),
-            // They are indices into a slice, so they fit 32 bits.
+            // The offsets are indices into a slice, so they fit 32 bits.
             row_offsets: row_offsets.map(|place| place as u32),
             added: [each.offset; 4],
         },

@@ -4,13 +4,13 @@
 use super::super::elementwise::as_stored;
 use super::super::moves::{channels_last, channels_last_order, copy};
 use super::super::phases::{Phase, Taps};
-use super::{Columns, Product, Source, code, dense, product_weights};
+use super::{Columns, Matmul, Source, dense, int8_zero_point, matmul_weights};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::left::Left;
+use crate::compute::int8::matmul::workspace_len;
 #[cfg(target_arch = "x86_64")]
 use crate::compute::int8::narrow;
-use crate::compute::int8::product::workspace_len;
-use crate::compute::int8::rows::{self, quantize_row, windows_product};
+use crate::compute::int8::rows::{self, gemm_windows, quantize_row};
 use crate::compute::int8::windows::Windows;
 use crate::compute::int8::{LANES, depthwise, pack};
 use crate::compute::simd::{Dots, Tier};
@@ -28,7 +28,7 @@ use torchlet_graph::operators::{
 };
 
 /// Maximum number of parts that a convolution is decomposed into: blocks of groups times phases.
-const PARTS: usize = 256;
+const MAX_PARTS: usize = 256;
 
 /// Lowers `q8ta_conv2d(x, scale, zero, weights, sums, scales, scale, zero,
 /// bias, kernel, stride, padding, dilation, groups, activation)`, including depthwise convolutions.
@@ -37,8 +37,8 @@ pub(in crate::engine::ops) fn convolution(
     args: &[ValueId],
 ) -> Result<(), Refusal> {
     let call = &QuantizedConvolution::from(Q8taConv2dArgs::of(args)?);
-    let input = pictures(builder, call.input)?;
-    let [_, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
+    let input = images(builder, call.input)?;
+    let [_, channels, height, width] = input.sizes[..] else { return Err(expected_images()) };
     let (axes, groups) = window(builder, call)?;
     let whole = Windows::new([height, width, channels], axes);
     let whole = whole.ok_or("the input shape does not fit the windows")?;
@@ -74,8 +74,8 @@ pub(in crate::engine::ops) fn transposed(
     let call = Q8taConv2dTransposedArgs::of(args)?;
     let more = builder.integers(call.output_padding)?;
     let call = &QuantizedConvolution::from(call);
-    let input = pictures(builder, call.input)?;
-    let [_, _, height, width] = input.sizes[..] else { return Err(no_pictures()) };
+    let input = images(builder, call.input)?;
+    let [_, _, height, width] = input.sizes[..] else { return Err(expected_images()) };
     let (axes, groups) = window(builder, call)?;
     let weights = constant_weights(builder, call.weights)?;
     let [outputs, row] = matrix(builder, weights)?;
@@ -116,7 +116,7 @@ pub(in crate::engine::ops) fn dynamic(
 ) -> Result<(), Refusal> {
     let call = DynamicConvolutionArgs::of(args)?;
     let input = as_stored(builder, call.input)?;
-    let [batch, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
+    let [batch, channels, height, width] = input.sizes[..] else { return Err(expected_images()) };
     let (axes, groups) = window(builder, &call.into())?;
     let more = builder.integers(call.output_padding)?;
     let is_transposed = builder.truth(call.transposed)?;
@@ -132,8 +132,8 @@ pub(in crate::engine::ops) fn dynamic(
         let output = whole.ok_or("the input shape does not fit the windows")?.output;
         (output, [0, 1].map(|dim| Vec::from([Phase::whole(axes[dim], output[dim])])))
     };
-    let picture = channels.saturating_mul(height).saturating_mul(width);
-    if picture == 0 || batch == 0 {
+    let image_len = channels.saturating_mul(height).saturating_mul(width);
+    if image_len == 0 || batch == 0 {
         return Err("the images are empty".to_owned());
     }
     // The quantized values keep the memory order of the floats if each image is contiguous.
@@ -141,15 +141,16 @@ pub(in crate::engine::ops) fn dynamic(
         true => dense(builder, &input)?,
         false => builder.contiguous(&input)?,
     };
-    let codes = batch.checked_mul(picture.next_multiple_of(4)).ok_or("the images are too large")?;
-    let head = batch.saturating_mul(HEAD);
-    let len = codes.checked_add(head).ok_or("the images are too large")?;
+    let values_len =
+        batch.checked_mul(image_len.next_multiple_of(4)).ok_or("the images are too large")?;
+    let head = batch.saturating_mul(IMAGE_HEADER);
+    let len = values_len.checked_add(head).ok_or("the images are too large")?;
     let made = builder.make_of_in_order(&[len], &[0], Element::Code)?;
-    let step = Quantize { batch, picture, at: input.offset };
+    let step = Quantize { batch, image_len, at: input.offset };
     builder.push(step, &[&input], &made);
     let mut strides = input.strides.clone();
     if let Some(first) = strides.first_mut() {
-        *first = picture.next_multiple_of(4);
+        *first = image_len.next_multiple_of(4);
     }
     let source = View { buffer: made.buffer, offset: head, sizes: input.sizes.clone(), strides };
     let mut reads = Vec::from([made]);
@@ -162,16 +163,16 @@ pub(in crate::engine::ops) fn dynamic(
         return Err("scales or bias do not match the number of output channels".to_owned());
     }
     let filter = Filter { weights, outputs, row, groups };
-    in_parts(builder, (call.out, &source), &filter, parts, &Made::Numbers { reads })
+    in_parts(builder, (call.out, &source), &filter, parts, &Output::Float { reads })
 }
 
-fn no_pictures() -> Refusal {
+fn expected_images() -> Refusal {
     "int8 convolution requires a batch of images (rank 4)".to_owned()
 }
 
-fn pictures(builder: &mut Builder<'_, '_>, input: ValueId) -> Result<View, Refusal> {
+fn images(builder: &mut Builder<'_, '_>, input: ValueId) -> Result<View, Refusal> {
     let input = builder.codes(input)?;
-    if input.sizes.len() == 4 { Ok(input) } else { Err(no_pictures()) }
+    if input.sizes.len() == 4 { Ok(input) } else { Err(expected_images()) }
 }
 
 /// Decodes the windows over height and width, and the number of groups.
@@ -264,43 +265,43 @@ impl Part {
 
     fn form(&self) -> Form {
         let Part { blocks, merged, outputs, inputs, taps } = *self;
-        Form::CodesOfPart { channels: [blocks, merged, outputs, inputs], taps }
+        Form::Int8Part { channels: [blocks, merged, outputs, inputs], taps }
     }
 
     /// Returns the value at a row and column of the concatenated blocks, from weight rows of
     /// `length` values. Zero if the column belongs to another group or is padding.
-    fn code(&self, data: &[u8], length: usize, row: usize, col: usize) -> Option<i8> {
+    fn value(&self, data: &[u8], length: usize, row: usize, col: usize) -> Option<i8> {
         let [_, n] = self.shape();
         let (block, col) = (col / pack::padded(n), col % pack::padded(n));
         if col >= n {
             return Some(0);
         }
-        let (place, channel) =
+        let (tap_index, channel) =
             (row / (self.merged * self.inputs), row % (self.merged * self.inputs));
         if channel / self.inputs != col / self.outputs {
             return Some(0);
         }
         let [tall, wide] = self.taps;
-        let tap = tall.at(place / wide.count) * wide.kernel + wide.at(place % wide.count);
+        let tap = tall.at(tap_index / wide.count) * wide.kernel + wide.at(tap_index % wide.count);
         let at = (block * n + col) * length + tap * self.inputs + channel % self.inputs;
-        data.get(at).map(|code| code.cast_signed())
+        data.get(at).map(|value| value.cast_signed())
     }
 }
 
 /// Epilogue of a convolution, with the additional buffers that it reads.
-enum Made {
+enum Output {
     /// Requantizes to int8. `outside` is the padding value of the input.
-    Codes { columns: Columns, outside: i8, reads: Vec<View> },
+    Int8 { columns: Columns, outside: i8, reads: Vec<View> },
     /// Dequantizes to floats. `reads` are the images' quantization parameters, the weight scales
     /// and an optional bias.
-    Numbers { reads: Vec<View> },
+    Float { reads: Vec<View> },
 }
 
-impl Made {
+impl Output {
     fn element(&self) -> Element {
         match self {
-            Made::Codes { .. } => Element::Code,
-            Made::Numbers { .. } => Element::Float,
+            Output::Int8 { .. } => Element::Code,
+            Output::Float { .. } => Element::Float,
         }
     }
 
@@ -308,25 +309,25 @@ impl Made {
     fn push<'p>(
         &self,
         builder: &mut Builder<'_, 'p>,
-        piece: Piece<'p>,
+        piece: GemmStep<'p>,
         source: &View,
         made: &View,
     ) {
-        let Piece { batch, windows, shape, blocks, packed } = piece;
+        let GemmStep { batch, windows, shape, blocks, packed } = piece;
         let at = source.offset;
         match self {
-            Made::Codes { columns, outside, reads } => {
+            Output::Int8 { columns, outside, reads } => {
                 let rows = batch.saturating_mul(windows.count());
                 let source_of = Source::Windows(windows, *outside);
                 let columns = columns.clone();
-                let step = Product { rows, source: source_of, at, shape, blocks, packed, columns };
+                let step = Matmul { rows, source: source_of, at, shape, blocks, packed, columns };
                 let reads: Vec<&View> = core::iter::once(source).chain(reads).collect();
                 builder.push(step, &reads, made);
             }
-            Made::Numbers { reads } => {
-                let place = |read: usize| reads.get(read).map(|view| view.offset);
+            Output::Float { reads } => {
+                let offset_of = |read: usize| reads.get(read).map(|view| view.offset);
                 let stride = source.strides.first().copied().unwrap_or(0);
-                let (scales, bias) = (place(1).unwrap_or(0), place(2));
+                let (scales, bias) = (offset_of(1).unwrap_or(0), offset_of(2));
                 let step =
                     Dynamic { batch, windows, at, stride, shape, blocks, packed, scales, bias };
                 let reads: Vec<&View> = core::iter::once(source).chain(reads).collect();
@@ -342,14 +343,14 @@ fn requantized(
     builder: &mut Builder<'_, '_>,
     call: &QuantizedConvolution,
     outputs: usize,
-) -> Result<Made, Refusal> {
+) -> Result<Output, Refusal> {
     let (columns, reads) = Columns::of_convolution(builder, call, outputs)?;
-    let outside = code(columns.from.zero)?;
-    Ok(Made::Codes { columns, outside, reads })
+    let outside = int8_zero_point(columns.from.zero)?;
+    Ok(Output::Int8 { columns, outside, reads })
 }
 
 /// A GEMM step: im2col windows times adjacent blocks of output channels.
-struct Piece<'p> {
+struct GemmStep<'p> {
     batch: usize,
     windows: Windows,
     /// Shape `[k, n]` of a block, and number of blocks.
@@ -367,10 +368,10 @@ fn in_parts(
     (result, input): (ValueId, &View),
     filter: &Filter,
     (size, phases): ([usize; 2], [Vec<Phase>; 2]),
-    kind: &Made,
+    kind: &Output,
 ) -> Result<(), Refusal> {
     let &Filter { weights, outputs, row, groups } = filter;
-    let [batch, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
+    let [batch, channels, height, width] = input.sizes[..] else { return Err(expected_images()) };
     let divides = |count: usize| groups > 0 && count > 0 && count.is_multiple_of(groups);
     if !divides(channels) || !divides(outputs) {
         return Err("channels are not divisible by groups".to_owned());
@@ -387,7 +388,7 @@ fn in_parts(
     let fill = (1..=LANES / own[1].min(LANES)).rev().find(|count| groups.is_multiple_of(*count));
     let merged = fill.unwrap_or(1);
     let blocks = groups / merged;
-    if blocks.saturating_mul(phases[0].len()).saturating_mul(phases[1].len()) > PARTS {
+    if blocks.saturating_mul(phases[0].len()).saturating_mul(phases[1].len()) > MAX_PARTS {
         return Err("the convolution has too many parts".to_owned());
     }
     let (shape, order) = ([batch, outputs, size[0], size[1]], channels_last_order(4));
@@ -411,7 +412,7 @@ fn in_parts(
             let windows = windows.ok_or("the input shape does not fit the windows")?;
             let shape = part.shape();
             let packed = match is_whole && filter.has_whole_rows(&part) {
-                true => product_weights(builder, weights, shape)?,
+                true => matmul_weights(builder, weights, shape)?,
                 false => part_weights(builder, weights, row, &part)?,
             };
             let made = match is_whole {
@@ -421,12 +422,12 @@ fn in_parts(
                     builder.make_of_in_order(&sizes, &order, kind.element())?
                 }
             };
-            let piece = Piece { batch, windows, shape, blocks, packed };
+            let piece = GemmStep { batch, windows, shape, blocks, packed };
             kind.push(builder, piece, &source, &made);
             if !is_whole {
-                let place = out.sliced(2, tall.start, size[0], tall.every);
-                let place = place.and_then(|it| it.sliced(3, wide.start, size[1], wide.every));
-                copy(builder, &made, &place.ok_or("a phase is outside of the output")?);
+                let target = out.sliced(2, tall.start, size[0], tall.every);
+                let target = target.and_then(|it| it.sliced(3, wide.start, size[1], wide.every));
+                copy(builder, &made, &target.ok_or("a phase is outside of the output")?);
             }
         }
     }
@@ -444,7 +445,7 @@ fn part_weights<'p>(
     let shape = shape.ok_or("the weights are too large")?;
     let len = pack::packed_len(shape).ok_or("the weights are too large")?;
     builder.packed_bytes(id, part.form(), len, |_, data, packed| {
-        let packed = pack::pack(shape, |at, col| part.code(data, row, at, col), packed);
+        let packed = pack::pack(shape, |at, col| part.value(data, row, at, col), packed);
         packed.ok_or_else(|| "a constant is truncated".to_owned())
     })
 }
@@ -456,14 +457,14 @@ fn single_channels(
     input: &View,
     windows: Windows,
 ) -> Result<(), Refusal> {
-    let [batch, channels, ..] = input.sizes[..] else { return Err(no_pictures()) };
+    let [batch, channels, ..] = input.sizes[..] else { return Err(expected_images()) };
     let [tall, wide] = windows.axes.map(|axis| axis.kernel());
     let taps = tall.saturating_mul(wide);
     if taps > depthwise::TAPS {
         return Err("the window has too many taps".to_owned());
     }
     let (columns, reads) = Columns::of_convolution(builder, call, channels)?;
-    let outside = code(columns.from.zero)?;
+    let outside = int8_zero_point(columns.from.zero)?;
     let input = channels_last(builder, input)?;
     let shape = [batch, channels, windows.output[0], windows.output[1]];
     let out = builder.make_of_in_order(&shape, &channels_last_order(4), Element::Code)?;
@@ -486,10 +487,10 @@ fn depthwise_weights<'p>(
 ) -> Result<Constant<'p>, Refusal> {
     let len = depthwise::packed_len(taps, channels).ok_or("the weights are too large")?;
     builder.packed_bytes(id, Form::Depthwise { taps, channels }, len, |_, data, packed| {
-        let code = |tap: usize, channel: usize| {
-            data.get(tap * channels + channel).map(|code| code.cast_signed())
+        let weight = |tap: usize, channel: usize| {
+            data.get(tap * channels + channel).map(|value| value.cast_signed())
         };
-        let packed = depthwise::pack(taps, channels, code, packed);
+        let packed = depthwise::pack(taps, channels, weight, packed);
         packed.ok_or_else(|| "a constant is truncated".to_owned())
     })
 }
@@ -514,55 +515,60 @@ impl Step for Depthwise<'_> {
 
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let Io { inputs, out, workspace, context } = io;
-        let codes: &[i8] = bytemuck::cast_slice(inputs[0]);
-        let codes = codes.get(self.at..).ok_or(ShapeMismatch)?;
+        let quantized: &[i8] = bytemuck::cast_slice(inputs[0]);
+        let quantized = quantized.get(self.at..).ok_or(ShapeMismatch)?;
         let channels = self.windows.input[2];
         let packed = depthwise::Packed::of(self.taps, channels, self.packed.as_slice());
         let packed = packed.ok_or(ShapeMismatch)?;
-        let channel = |place: usize| {
+        let channel = |column: usize| {
             let block = depthwise::BLOCK;
-            place / block * block + depthwise::channel(place % block)
+            column / block * block + depthwise::channel(column % block)
         };
         let (columns, rest) = self.columns.fill(&inputs, packed.sums, 0, channel, workspace)?;
         let outside: &mut [i8] = bytemuck::cast_slice_mut(rest);
         let outside = outside.get_mut(..channels).ok_or(ShapeMismatch)?;
         outside.fill(self.outside);
         let out = bytemuck::cast_slice_mut(out);
-        let pictures =
-            depthwise::Pictures { batch: self.batch, windows: &self.windows, codes, outside };
-        depthwise::convolve(context, &pictures, packed, &columns, out)
+        let images =
+            depthwise::Images { batch: self.batch, windows: &self.windows, quantized, outside };
+        depthwise::convolve(context, &images, packed, &columns, out)
     }
 }
 
 /// Bytes of the scale and zero point of an image, which precede its values.
-const HEAD: usize = 8;
+const IMAGE_HEADER: usize = 8;
 
 /// Step that dynamically quantizes a batch of images, each with its own scale and zero point. The
 /// scales and zero points of all images precede the values.
 struct Quantize {
     batch: usize,
     /// Number of values per image.
-    picture: usize,
+    image_len: usize,
     /// Offset of the input in its buffer.
     at: usize,
 }
 
 impl Step for Quantize {
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
-        let Quantize { batch, picture, at } = *self;
-        let (heads, codes) =
-            io.out.split_at_mut_checked(batch * (HEAD / 4)).ok_or(ShapeMismatch)?;
-        let numbers = io.inputs[0].get(at..).ok_or(ShapeMismatch)?;
-        let numbers = numbers.get(..batch * picture).ok_or(ShapeMismatch)?;
-        let parts = [HEAD / 4, picture.div_ceil(4)];
-        for_each_chunks_mut(io.context.parallel, [heads, codes], parts, &|index, [head, codes]| {
-            let numbers = numbers.get(index * picture..).unwrap_or_default();
-            let numbers = numbers.get(..picture).unwrap_or_default();
-            let (scale, zero) = quantize_row(io.context, numbers, bytemuck::cast_slice_mut(codes));
-            if let [scale_place, zero_place] = head {
-                (*scale_place, *zero_place) = (scale, f32::from_bits(zero.cast_unsigned()));
-            }
-        });
+        let Quantize { batch, image_len, at } = *self;
+        let (heads, quantized) =
+            io.out.split_at_mut_checked(batch * (IMAGE_HEADER / 4)).ok_or(ShapeMismatch)?;
+        let values = io.inputs[0].get(at..).ok_or(ShapeMismatch)?;
+        let values = values.get(..batch * image_len).ok_or(ShapeMismatch)?;
+        let parts = [IMAGE_HEADER / 4, image_len.div_ceil(4)];
+        for_each_chunks_mut(
+            io.context.parallel,
+            [heads, quantized],
+            parts,
+            &|index, [head, out]| {
+                let values = values.get(index * image_len..).unwrap_or_default();
+                let values = values.get(..image_len).unwrap_or_default();
+                let (scale, zero) = quantize_row(io.context, values, bytemuck::cast_slice_mut(out));
+                if let [scale_slot, zero_slot] = head {
+                    (*scale_slot, *zero_slot) = (scale, f32::from_bits(zero.cast_unsigned()));
+                }
+            },
+        );
         Ok(())
     }
 }
@@ -590,51 +596,51 @@ impl Step for Dynamic<'_> {
         let rows = self.windows.count();
         let columns = pack::padded(self.shape[1]).saturating_mul(self.blocks).saturating_mul(2);
         let left = Left::Windows(&[], &self.windows, 0);
-        let product = workspace_len(threads, rows, self.shape, &left, Dots::of(tier));
-        columns.saturating_add(rows.saturating_mul(2)).saturating_add(product)
+        let gemm = workspace_len(threads, rows, self.shape, &left, Dots::of(tier));
+        columns.saturating_add(rows.saturating_mul(2)).saturating_add(gemm)
     }
 
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
-        let Io { inputs: [codes, heads, scales, bias], out, workspace, context } = io;
+        let Io { inputs: [quantized, heads, scales, bias], out, workspace, context } = io;
         let [_, n] = self.shape;
         let (padded, rows) = (pack::padded(n), self.windows.count());
         let columns = padded * self.blocks;
-        let (scales_place, rest) = workspace.split_at_mut_checked(columns).ok_or(ShapeMismatch)?;
-        let (bias_place, rest) = rest.split_at_mut_checked(columns).ok_or(ShapeMismatch)?;
+        let (padded_scales, rest) = workspace.split_at_mut_checked(columns).ok_or(ShapeMismatch)?;
+        let (padded_bias, rest) = rest.split_at_mut_checked(columns).ok_or(ShapeMismatch)?;
         let (row_scales, rest) = rest.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
         let (row_zeros, rest) = rest.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
         // The columns of each block start at a panel.
-        let given = |all: &'_ [f32], at: usize, places: &mut [f32]| {
+        let given = |all: &'_ [f32], at: usize, padded_columns: &mut [f32]| {
             let given = all.get(at..).and_then(|all| all.get(..n * self.blocks));
             let given = given.ok_or(ShapeMismatch)?.chunks_exact(n.max(1));
-            for (place, given) in places.chunks_exact_mut(padded.max(1)).zip(given) {
-                let (front, behind) = place.split_at_mut_checked(n).ok_or(ShapeMismatch)?;
+            for (columns, given) in padded_columns.chunks_exact_mut(padded.max(1)).zip(given) {
+                let (front, behind) = columns.split_at_mut_checked(n).ok_or(ShapeMismatch)?;
                 front.copy_from_slice(given);
                 behind.fill(0.0);
             }
             Ok(())
         };
-        given(scales, self.scales, scales_place)?;
+        given(scales, self.scales, padded_scales)?;
         match self.bias {
-            Some(at) => given(bias, at, bias_place)?,
-            None => bias_place.fill(0.0),
+            Some(at) => given(bias, at, padded_bias)?,
+            None => padded_bias.fill(0.0),
         }
-        let columns = rows::Columns { scales: scales_place, bias: bias_place };
+        let columns = rows::Columns { scales: padded_scales, bias: padded_bias };
         let right = pack::Packed::of_blocks(self.shape, self.blocks, self.packed.as_slice());
         let right = right.ok_or(ShapeMismatch)?;
-        let codes: &[i8] = bytemuck::cast_slice(codes);
+        let quantized: &[i8] = bytemuck::cast_slice(quantized);
         let made = rows.checked_mul(n * self.blocks).filter(|made| *made > 0);
         let made = made.ok_or(ShapeMismatch)?;
-        let heads = heads.as_chunks::<{ HEAD / 4 }>().0;
-        let pictures = out.chunks_exact_mut(made).zip(heads).take(self.batch);
-        for (index, (out, [scale, zero])) in pictures.enumerate() {
+        let heads = heads.as_chunks::<{ IMAGE_HEADER / 4 }>().0;
+        let images = out.chunks_exact_mut(made).zip(heads).take(self.batch);
+        for (index, (out, [scale, zero])) in images.enumerate() {
             row_scales.fill(*scale);
             row_zeros.fill(*zero);
             let outside = i8::try_from(zero.to_bits().cast_signed()).map_err(|_| ShapeMismatch)?;
-            let codes = codes.get(self.at + index * self.stride..).ok_or(ShapeMismatch)?;
-            let left = Left::Windows(codes, &self.windows, outside);
+            let quantized = quantized.get(self.at + index * self.stride..).ok_or(ShapeMismatch)?;
+            let left = Left::Windows(quantized, &self.windows, outside);
             let rows = [&*row_scales, &*row_zeros];
-            windows_product(context, left, rows, right, columns, out, rest)?;
+            gemm_windows(context, left, rows, right, columns, out, rest)?;
         }
         Ok(())
     }

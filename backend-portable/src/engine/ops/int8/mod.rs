@@ -11,7 +11,7 @@ use super::moves::{Copy, channels_last, channels_last_order};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::elementwise::{self, Scaled};
 use crate::compute::int8::left::Left;
-use crate::compute::int8::product::{product, workspace_len};
+use crate::compute::int8::matmul::{gemm, workspace_len};
 use crate::compute::int8::windows::Windows;
 use crate::compute::int8::{Range, Requantize, pack};
 use crate::compute::simd::{Dots, Tier};
@@ -29,21 +29,21 @@ use torchlet_graph::operators::{
 };
 
 /// Supported zero points. In this range, no kernel overflows.
-const ZEROS: core::ops::RangeInclusive<i64> = -1024..=1024;
+const ZERO_POINTS: core::ops::RangeInclusive<i64> = -1024..=1024;
 
 /// Decodes scale and zero point from the arguments.
 fn scaled(builder: &Builder<'_, '_>, [scale, zero]: [ValueId; 2]) -> Result<Scaled, Refusal> {
     let scale = builder.number(scale)? as f32;
     let zero = builder.integer(zero)?;
     let is_step = scale.is_normal() && scale > 0.0;
-    if !is_step || !ZEROS.contains(&zero) {
+    if !is_step || !ZERO_POINTS.contains(&zero) {
         return Err(std::format!("unsupported quantization: scale {scale}, zero point {zero}"));
     }
     Ok(Scaled { scale, zero: i32::try_from(zero).unwrap_or(0) })
 }
 
 /// Converts a zero point to int8, for padding.
-fn code(zero: i32) -> Result<i8, Refusal> {
+fn int8_zero_point(zero: i32) -> Result<i8, Refusal> {
     i8::try_from(zero).map_err(|_| "the zero point does not fit in int8".to_owned())
 }
 
@@ -57,7 +57,9 @@ fn range(
     match activation.map(|id| builder.value(id)) {
         None => Ok(all),
         Some(Value::String(name)) if name == "none" => Ok(all),
-        Some(Value::String(name)) if name == "relu" => Ok(Range { low: code(zero)?, ..all }),
+        Some(Value::String(name)) if name == "relu" => {
+            Ok(Range { low: int8_zero_point(zero)?, ..all })
+        }
         _ => Err("the fused activation is not supported".to_owned()),
     }
 }
@@ -94,7 +96,7 @@ impl Columns {
         count: usize,
     ) -> Result<(Self, Vec<View>), Refusal> {
         let (Some(from), Some(to)) = (call.input_parameters, call.output_parameters) else {
-            return Err("a convolution of numbers".to_owned());
+            return Err("the convolution has no quantization parameters".to_owned());
         };
         Self::of(builder, [from, to], call.weight_scales, [Some(call.bias), call.activation], count)
     }
@@ -148,9 +150,9 @@ impl Columns {
         let (bias, rest) = rest.split_at_mut_checked(count).ok_or(ShapeMismatch)?;
         let start: &mut [i32] = bytemuck::cast_slice_mut(start);
         let zero = self.from.zero + offset;
-        let places = start.iter_mut().zip(scales.iter_mut()).zip(bias.iter_mut()).zip(sums);
-        for (place, (((start, scale), bias), sum)) in places.enumerate() {
-            let channel = channel(place);
+        let slots = start.iter_mut().zip(scales.iter_mut()).zip(bias.iter_mut()).zip(sums);
+        for (column, (((start, scale), bias), sum)) in slots.enumerate() {
+            let channel = channel(column);
             let own = self.from.scale * scales_given.get(channel).copied().unwrap_or(0.0);
             let given = bias_given.get(channel).copied().unwrap_or(0.0);
             *scale = own / self.scale;
@@ -192,24 +194,25 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let out = builder.make_of_in_order(&sizes, &order, Element::Code)?;
     if !builder.is_question() {
         let shape = [k, n];
-        let packed = product_weights(builder, weights, shape)?;
+        let packed = matmul_weights(builder, weights, shape)?;
         let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
         let (source, at, blocks) = (Source::Rows, input.offset, 1);
-        builder.push(Product { rows, source, at, shape, blocks, packed, columns }, &reads, &out);
+        builder.push(Matmul { rows, source, at, shape, blocks, packed, columns }, &reads, &out);
     }
     builder.define(call.out, out)
 }
 
 /// Packs weights `[n, k]` for matrix multiplication.
-pub(super) fn product_weights<'p>(
+pub(super) fn matmul_weights<'p>(
     builder: &mut Builder<'_, 'p>,
     id: ValueId,
     [k, n]: [usize; 2],
 ) -> Result<Constant<'p>, Refusal> {
     let len = pack::packed_len([k, n]).ok_or("the weights are too large")?;
-    builder.packed_bytes(id, Form::Codes { k, n }, len, |_, data, packed| {
-        let code = |row: usize, col: usize| data.get(col * k + row).map(|code| code.cast_signed());
-        pack::pack([k, n], code, packed).ok_or_else(|| "a constant is truncated".to_owned())
+    builder.packed_bytes(id, Form::Int8Matmul { k, n }, len, |_, data, packed| {
+        let weight =
+            |row: usize, col: usize| data.get(col * k + row).map(|value| value.cast_signed());
+        pack::pack([k, n], weight, packed).ok_or_else(|| "a constant is truncated".to_owned())
     })
 }
 
@@ -221,7 +224,7 @@ enum Source {
 }
 
 /// Step of an int8 GEMM, or of several for adjacent blocks of input and output channels.
-struct Product<'p> {
+struct Matmul<'p> {
     rows: usize,
     source: Source,
     /// Offset of the input in its buffer.
@@ -234,16 +237,16 @@ struct Product<'p> {
     columns: Columns,
 }
 
-impl Product<'_> {
-    fn left<'a>(&'a self, codes: &'a [i8]) -> Left<'a> {
+impl Matmul<'_> {
+    fn left<'a>(&'a self, quantized: &'a [i8]) -> Left<'a> {
         match &self.source {
-            Source::Rows => Left::Rows(codes, self.shape[0]),
-            Source::Windows(windows, outside) => Left::Windows(codes, windows, *outside),
+            Source::Rows => Left::Rows(quantized, self.shape[0]),
+            Source::Windows(windows, outside) => Left::Windows(quantized, windows, *outside),
         }
     }
 }
 
-impl Step for Product<'_> {
+impl Step for Matmul<'_> {
     fn workspace(&self, tier: Tier, threads: usize) -> usize {
         let columns = pack::padded(self.shape[1]).saturating_mul(self.blocks).saturating_mul(3);
         let (left, dots) = (self.left(&[]), Dots::of(tier));
@@ -252,18 +255,18 @@ impl Step for Product<'_> {
 
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let Io { inputs, out, workspace, context } = io;
-        let codes: &[i8] = bytemuck::cast_slice(inputs[0]);
+        let quantized: &[i8] = bytemuck::cast_slice(inputs[0]);
         let offset = Dots::of(context.tier).offset();
         let out: &mut [i8] = bytemuck::cast_slice_mut(out);
         let [_, n] = self.shape;
         let packed = pack::Packed::of_blocks(self.shape, self.blocks, self.packed.as_slice());
         let packed = packed.ok_or(ShapeMismatch)?;
-        let codes = codes.get(self.at..).ok_or(ShapeMismatch)?;
+        let quantized = quantized.get(self.at..).ok_or(ShapeMismatch)?;
         // In packed columns, each block starts a panel.
-        let channel = |place: usize| place / pack::padded(n) * n + place % pack::padded(n);
+        let channel = |column: usize| column / pack::padded(n) * n + column % pack::padded(n);
         let (columns, rest) =
             self.columns.fill(&inputs, packed.sums, offset, channel, workspace)?;
-        product(context, self.rows, self.left(codes), packed, &columns, out, rest)
+        gemm(context, self.rows, self.left(quantized), packed, &columns, out, rest)
     }
 }
 
@@ -324,14 +327,14 @@ impl Step for Dequantize {
     }
 
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
-        let mut codes = codes_from(io.inputs[0], self.at)?;
+        let mut quantized = int8_from(io.inputs[0], self.at)?;
         if let Some((copy, count)) = &self.moved {
-            let place: &mut [i8] = bytemuck::cast_slice_mut(io.workspace);
-            let place = place.get_mut(..*count).ok_or(ShapeMismatch)?;
-            copy.copy_together(io.context, codes, place).ok_or(ShapeMismatch)?;
-            codes = place;
+            let reordered: &mut [i8] = bytemuck::cast_slice_mut(io.workspace);
+            let reordered = reordered.get_mut(..*count).ok_or(ShapeMismatch)?;
+            copy.copy_together(io.context, quantized, reordered).ok_or(ShapeMismatch)?;
+            quantized = reordered;
         }
-        elementwise::dequantize(io.context, codes, self.from, io.out);
+        elementwise::dequantize(io.context, quantized, self.from, io.out);
         Ok(())
     }
 }
@@ -341,7 +344,7 @@ pub(super) fn lookup(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let call = LookupArgs::of(args)?;
     let (input, table) = (builder.codes(call.input)?, builder.codes(call.lut)?);
     let table = builder.contiguous(&table)?;
-    if table.sizes != [elementwise::CODES] {
+    if table.sizes != [elementwise::TABLE_LEN] {
         return Err("the lookup table must have 256 entries".to_owned());
     }
     let input = dense(builder, &input)?;
@@ -397,7 +400,7 @@ pub(super) fn relu(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     let input = builder.codes(call.input)?;
     let from = scaled(builder, [call.input_scale, call.input_zero_point])?;
     let to = scaled(builder, [call.output_scale, call.output_zero_point])?;
-    let range = Range { zero: to.zero, low: code(to.zero)?, high: i8::MAX };
+    let range = Range { zero: to.zero, low: int8_zero_point(to.zero)?, high: i8::MAX };
     let input = dense(builder, &input)?;
     let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
     let (at, scale) = (input.offset, to.scale);
@@ -419,29 +422,29 @@ impl Step for Elementwise {
         let Io { inputs: [first, second, ..], out, context, .. } = io;
         match *self {
             Elementwise::Quantize { at, scale, range } => {
-                let numbers = first.get(at..).ok_or(ShapeMismatch)?;
+                let values = first.get(at..).ok_or(ShapeMismatch)?;
                 let out = bytemuck::cast_slice_mut(out);
-                elementwise::quantize(context, numbers, scale, range, out);
+                elementwise::quantize(context, values, scale, range, out);
             }
-            Elementwise::Lookup { at: [codes, table] } => {
-                let table = codes_from(second, table)?.first_chunk().ok_or(ShapeMismatch)?;
+            Elementwise::Lookup { at: [quantized, table] } => {
+                let table = int8_from(second, table)?.first_chunk().ok_or(ShapeMismatch)?;
                 let out = bytemuck::cast_slice_mut(out);
-                elementwise::lookup(context, codes_from(first, codes)?, table, out);
+                elementwise::lookup(context, int8_from(first, quantized)?, table, out);
             }
             Elementwise::Requantize { at, from, scale, range } => {
                 let out = bytemuck::cast_slice_mut(out);
-                let codes = codes_from(first, at)?;
-                elementwise::requantize(context, codes, from, scale, range, out);
+                let quantized = int8_from(first, at)?;
+                elementwise::requantize(context, quantized, from, scale, range, out);
             }
             Elementwise::Add { at, from, alpha, scale, range } => {
                 let operands =
-                    [(codes_from(first, at[0])?, from[0]), (codes_from(second, at[1])?, from[1])];
+                    [(int8_from(first, at[0])?, from[0]), (int8_from(second, at[1])?, from[1])];
                 let out = bytemuck::cast_slice_mut(out);
                 elementwise::add(context, operands, alpha, scale, range, out);
             }
             Elementwise::Mul { at, from, scale, range } => {
                 let operands =
-                    [(codes_from(first, at[0])?, from[0]), (codes_from(second, at[1])?, from[1])];
+                    [(int8_from(first, at[0])?, from[0]), (int8_from(second, at[1])?, from[1])];
                 let out = bytemuck::cast_slice_mut(out);
                 elementwise::mul(context, operands, scale, range, out);
             }
@@ -451,13 +454,13 @@ impl Step for Elementwise {
 }
 
 /// Returns the int8 values of a buffer from an offset on.
-fn codes_from(words: &[f32], at: usize) -> Result<&[i8], ShapeMismatch> {
+fn int8_from(words: &[f32], at: usize) -> Result<&[i8], ShapeMismatch> {
     bytemuck::cast_slice(words).get(at..).ok_or(ShapeMismatch)
 }
 
 /// Lowers int8 max pooling: `max_pool2d_with_indices(self, kernel_size, stride, padding,
 /// dilation, ceil_mode)`.
-pub(super) fn largest(
+pub(super) fn max_pool(
     builder: &mut Builder<'_, '_>,
     call: &MaxPoolArgs,
     ceil: bool,
@@ -497,9 +500,9 @@ struct Largest {
 
 impl Step for Largest {
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
-        let codes = codes_from(io.inputs[0], self.at)?;
+        let quantized = int8_from(io.inputs[0], self.at)?;
         let out: &mut [i8] = bytemuck::cast_slice_mut(io.out);
         let out = out.get_mut(..self.len).ok_or(ShapeMismatch)?;
-        elementwise::largest(io.context, &self.windows, codes, out).ok_or(ShapeMismatch)
+        elementwise::max_pool(io.context, &self.windows, quantized, out).ok_or(ShapeMismatch)
     }
 }

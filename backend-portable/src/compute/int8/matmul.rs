@@ -32,8 +32,8 @@ const AMX_CACHED_BYTES: usize = 1 << 18;
 /// Maximum number of rows of the left operand that are not split among threads.
 const MAX_UNSPLIT_ROWS: usize = 24;
 
-/// Maximum number of rows of a tile of this many panels, limited by the registers for accumulators,
-/// vectors of 16 sums.
+/// Maximum number of rows of a tile with this many panels: its accumulators, vectors of 16 sums,
+/// must fit the registers.
 const fn height(panels: usize) -> usize {
     match panels {
         4.. => 6,
@@ -245,7 +245,7 @@ fn depth(
 /// # Errors
 /// If an operand, `out` or the workspace is too short, or the operands differ in their number of
 /// blocks.
-pub(crate) fn product(
+pub(crate) fn gemm(
     context: Context<'_>,
     rows: usize,
     left: Left<'_>,

@@ -7,11 +7,11 @@ use bytemuck::Pod;
 /// of an element's column index into its row index, and one bit of the row index into the column
 /// index.
 #[inline(always)]
-pub(crate) fn turned<T: Pod, const N: usize>(mut block: [[T; N]; N]) -> [[T; N]; N] {
+pub(crate) fn transposed<T: Pod, const N: usize>(mut block: [[T; N]; N]) -> [[T; N]; N] {
     // Compilers do not recognise the loops below as vector interleaving.
     #[cfg(target_arch = "x86_64")]
-    if let Some(turned) = x86::turned(&block) {
-        return turned;
+    if let Some(transposed) = x86::transposed(&block) {
+        return transposed;
     }
     let half = N / 2;
     for _ in 0..N.trailing_zeros() {
@@ -38,9 +38,9 @@ mod x86 {
 
     /// Returns `None` if this block has no SSE2 implementation.
     #[inline(always)]
-    pub(super) fn turned<T: Pod, const N: usize>(block: &[[T; N]; N]) -> Option<[[T; N]; N]> {
-        let mut turned = *block;
-        let elements = turned.as_flattened_mut();
+    pub(super) fn transposed<T: Pod, const N: usize>(block: &[[T; N]; N]) -> Option<[[T; N]; N]> {
+        let mut transposed = *block;
+        let elements = transposed.as_flattened_mut();
         match (size_of::<T>(), N) {
             // SAFETY: every x86-64 processor has SSE2.
             (1, 16) => unsafe { bytes(rows_of(elements)?) },
@@ -48,7 +48,7 @@ mod x86 {
             (4, 4) => unsafe { words(rows_of(elements)?) },
             _ => return None,
         }
-        Some(turned)
+        Some(transposed)
     }
 
     #[inline(always)]
@@ -88,7 +88,7 @@ mod x86 {
 
 #[cfg(test)]
 mod tests {
-    use super::turned;
+    use super::transposed;
 
     #[test]
     fn rows_become_columns() {
@@ -97,10 +97,10 @@ mod tests {
         ) {
             let block: [[T; N]; N] =
                 core::array::from_fn(|row| core::array::from_fn(|col| of(row * N + col)));
-            let turned = turned(block);
+            let transposed = transposed(block);
             for row in 0..N {
                 for col in 0..N {
-                    assert_eq!(turned[col][row], block[row][col]);
+                    assert_eq!(transposed[col][row], block[row][col]);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! int8 grouped convolutions whose groups are narrow enough that several share a vector.
 
 use super::super::moves::{channels_last, channels_last_order};
-use super::{Columns, code, codes_from};
+use super::{Columns, int8_from, int8_zero_point};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::narrow;
 use crate::compute::int8::windows::Windows;
@@ -27,7 +27,7 @@ pub(super) fn convolution(
         return Err("the input is not a batch of images".to_owned());
     };
     let (columns, reads) = Columns::of_convolution(builder, call, channels)?;
-    let outside = code(columns.from.zero)?;
+    let outside = int8_zero_point(columns.from.zero)?;
     let input = channels_last(builder, input)?;
     let shape = [batch, channels, windows.output[0], windows.output[1]];
     let out = builder.make_of_in_order(&shape, &channels_last_order(4), Element::Code)?;
@@ -38,11 +38,11 @@ pub(super) fn convolution(
         let form = Form::Narrow { taps, channels, group };
         let packed = builder.packed_bytes(call.weights, form, len, |_, data, packed| {
             // A row of the weights holds all taps of all channels of a group.
-            let code = |tap: usize, input: usize, output: usize| {
-                let code = data.get((output * taps + tap) * group + input);
-                code.map(|code| code.cast_signed())
+            let weight = |tap: usize, input: usize, output: usize| {
+                let value = data.get((output * taps + tap) * group + input);
+                value.map(|value| value.cast_signed())
             };
-            let packed = narrow::pack(taps, channels, group, code, packed);
+            let packed = narrow::pack(taps, channels, group, weight, packed);
             packed.ok_or_else(|| "a constant is truncated".to_owned())
         })?;
         let (at, windows) = (input.offset, windows.along_rows());
@@ -76,17 +76,17 @@ impl Step for Narrow<'_> {
 
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let Io { inputs, out, workspace, context } = io;
-        let codes = codes_from(inputs[0], self.at)?;
+        let quantized = int8_from(inputs[0], self.at)?;
         let channels = self.windows.input[2];
         let packed = self.packed.as_slice();
         let packed = narrow::Packed::of(self.taps, channels, self.group, packed);
         let packed = packed.ok_or(ShapeMismatch)?;
-        let channel = |place: usize| narrow::channel(self.group, place);
+        let channel = |column: usize| narrow::channel(self.group, column);
         // The kernel adds 128 to the values before it multiplies them.
         let (columns, rest) = self.columns.fill(&inputs, packed.sums, 128, channel, workspace)?;
         let out: &mut [i8] = bytemuck::cast_slice_mut(out);
         let out = out.get_mut(..self.len).ok_or(ShapeMismatch)?;
-        let pictures = (codes, &self.windows, self.outside);
-        narrow::convolve(context, pictures, packed, &columns, out, rest)
+        let images = (quantized, &self.windows, self.outside);
+        narrow::convolve(context, images, packed, &columns, out, rest)
     }
 }

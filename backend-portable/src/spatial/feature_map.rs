@@ -3,7 +3,7 @@
 use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
 use torchlet_core::{Parallel, TensorInfo};
 
-/// Number of dims of a [`Picture`]: batch, channels, depth, height, width.
+/// Number of dims of a [`FeatureMap`]: batch, channels, depth, height, width.
 pub(crate) const DIMS: usize = 5;
 /// The channel dim.
 pub(super) const CHANNELS: usize = 1;
@@ -16,12 +16,12 @@ const GRAIN: usize = 1 << 15;
 /// Sizes and strides of batch, channels, depth, height and width. Dims that the tensor lacks have
 /// size 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Picture {
+pub(crate) struct FeatureMap {
     pub(crate) sizes: [usize; DIMS],
     pub(crate) strides: [usize; DIMS],
 }
 
-impl Picture {
+impl FeatureMap {
     /// Views a tensor `[channels, space…]` or `[batch, channels, space…]` with `spatial` spatial
     /// dims. `None` for any other rank.
     pub(super) fn new(info: &TensorInfo, spatial: usize) -> Option<Self> {
@@ -29,14 +29,14 @@ impl Picture {
         if (!batched && info.rank() != spatial + 1) || spatial > DIMS - SPACE {
             return None;
         }
-        let mut picture = Picture { sizes: [1; DIMS], strides: [0; DIMS] };
+        let mut map = FeatureMap { sizes: [1; DIMS], strides: [0; DIMS] };
         let leading = info.rank() - spatial;
         for (dim, stride) in info.strides().into_iter().enumerate() {
             let at = if dim < leading { dim + 2 - leading } else { DIMS - info.rank() + dim };
-            picture.sizes[at] = info.size(dim);
-            picture.strides[at] = stride;
+            map.sizes[at] = info.size(dim);
+            map.strides[at] = stride;
         }
-        Some(picture)
+        Some(map)
     }
 
     /// Whether the elements are dense with this order of dims, outermost first.
@@ -85,7 +85,7 @@ impl Picture {
 /// `cost` is the approximate number of operations per element.
 pub(super) fn for_each_row(
     parallel: &dyn Parallel,
-    to: &Picture,
+    to: &FeatureMap,
     out: &mut [u8],
     size: usize,
     cost: usize,
@@ -120,16 +120,16 @@ mod tests {
     #[test]
     fn dims_are_assigned() {
         let mut info = TensorInfo::contiguous(ScalarType::Float, &[2, 3, 4, 5]).unwrap();
-        let picture = Picture::new(&info, 2).unwrap();
-        assert_eq!(picture.sizes, [2, 3, 1, 4, 5]);
-        assert_eq!(picture.strides, [60, 20, 0, 5, 1]);
-        assert!(picture.is_channels_first() && !picture.is_channels_last());
-        assert_eq!(picture.order(), [2, 0, 1, 3, 4]);
-        assert_eq!(Picture::new(&info, 3).unwrap().sizes, [1, 2, 3, 4, 5]);
-        assert_eq!(Picture::new(&info, 1), None);
+        let map = FeatureMap::new(&info, 2).unwrap();
+        assert_eq!(map.sizes, [2, 3, 1, 4, 5]);
+        assert_eq!(map.strides, [60, 20, 0, 5, 1]);
+        assert!(map.is_channels_first() && !map.is_channels_last());
+        assert_eq!(map.order(), [2, 0, 1, 3, 4]);
+        assert_eq!(FeatureMap::new(&info, 3).unwrap().sizes, [1, 2, 3, 4, 5]);
+        assert_eq!(FeatureMap::new(&info, 1), None);
         info.dim_order = torchlet_core::layout::channels_last_order(4).unwrap();
-        let picture = Picture::new(&info, 2).unwrap();
-        assert!(!picture.is_channels_first() && picture.is_channels_last());
-        assert_eq!(picture.order(), [2, 0, 3, 4, 1]);
+        let map = FeatureMap::new(&info, 2).unwrap();
+        assert!(!map.is_channels_first() && map.is_channels_last());
+        assert_eq!(map.order(), [2, 0, 3, 4, 1]);
     }
 }

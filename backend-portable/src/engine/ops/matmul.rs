@@ -83,7 +83,7 @@ fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, R
     }
     let out = builder.make(&[count, m, n])?;
     builder.push(
-        Batch { count, shape: [m, k, n], a: Walk::of(&a), b: Walk::of(&b) },
+        Batch { count, shape: [m, k, n], a: MatrixLayout::of(&a), b: MatrixLayout::of(&b) },
         &[&a, &b],
         &out,
     );
@@ -117,7 +117,7 @@ impl<'p> Right<'p> {
                 return Ok(Right::Later { k, n });
             }
             let precision = builder.precision(id)?;
-            let form = Form::Product { k, n, transposed };
+            let form = Form::Matmul { k, n, transposed };
             let len = precision.words(packed);
             let data = builder.packed_bytes(id, form, len, |context, data, packed| {
                 let strides = if transposed { [1, k] } else { [n, 1] };
@@ -177,9 +177,9 @@ fn multiply<'p>(
     let b = match right {
         Right::Packed { data, precision, .. } => Operand::Packed(data, precision),
         Right::Plain(view) => {
-            let walk = Walk::of(&view);
+            let layout = MatrixLayout::of(&view);
             reads.push(view);
-            Operand::Plain(walk)
+            Operand::Plain(layout)
         }
         Right::Later { .. } => Operand::Nothing,
     };
@@ -189,7 +189,7 @@ fn multiply<'p>(
         (reads.len() - 1, at)
     });
     let limits = epilogue.take_limits();
-    let step = Product { shape: [m, k, n], a: Walk::of(&a), b, bias, alpha, beta, limits };
+    let step = Matmul { shape: [m, k, n], a: MatrixLayout::of(&a), b, bias, alpha, beta, limits };
     let reads: Vec<&View> = reads.iter().collect();
     builder.push(step, &reads, &out);
     epilogue.apply(builder, out)
@@ -240,35 +240,35 @@ impl Packed<'_> {
 
 /// Layout of a matrix or a batch of matrices: offset, and strides of batch, rows and columns.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Walk {
+pub(super) struct MatrixLayout {
     at: usize,
     batch: usize,
     row: usize,
     col: usize,
 }
 
-impl Walk {
+impl MatrixLayout {
     /// Layout of a view: the last two dims are rows and columns, the one before is the batch.
     pub(super) fn of(view: &View) -> Self {
         let mut strides = view.strides.iter().rev().copied();
         let mut next = || strides.next().unwrap_or(0);
         let (col, row) = (next(), next());
-        Walk { at: view.offset, batch: next(), row, col }
+        MatrixLayout { at: view.offset, batch: next(), row, col }
     }
 
     /// Layout of a contiguous row-major matrix with `cols` columns.
     pub(super) fn row_major(cols: usize) -> Self {
-        Walk { at: 0, batch: 0, row: cols, col: 1 }
+        MatrixLayout { at: 0, batch: 0, row: cols, col: 1 }
     }
 
     /// Layout without the first rows of each matrix.
     pub(super) fn rows_from(self, first: usize) -> Self {
-        Walk { at: self.at.saturating_add(first.saturating_mul(self.row)), ..self }
+        MatrixLayout { at: self.at.saturating_add(first.saturating_mul(self.row)), ..self }
     }
 
     /// Layout of the transposed matrices.
     pub(super) fn transposed(self) -> Self {
-        Walk { row: self.col, col: self.row, ..self }
+        MatrixLayout { row: self.col, col: self.row, ..self }
     }
 
     /// Adds matrix `index` of the batch to a row-major matrix with `cols` columns.
@@ -311,15 +311,15 @@ impl Walk {
 }
 
 enum Operand<'p> {
-    Plain(Walk),
+    Plain(MatrixLayout),
     Packed(Constant<'p>, Precision),
     Nothing,
 }
 
 /// Step of a single matrix multiplication.
-struct Product<'p> {
+struct Matmul<'p> {
     shape: [usize; 3],
-    a: Walk,
+    a: MatrixLayout,
     b: Operand<'p>,
     /// Index of the input buffer with the bias, and offset in it.
     bias: Option<(usize, usize)>,
@@ -328,7 +328,7 @@ struct Product<'p> {
     limits: [f32; 2],
 }
 
-impl Step for Product<'_> {
+impl Step for Matmul<'_> {
     fn workspace(&self, tier: Tier, threads: usize) -> usize {
         let [m, k, n] = self.shape;
         gemm_workspace_len(tier, threads, m, n, k).unwrap_or(0)
@@ -352,15 +352,15 @@ impl Step for Product<'_> {
         match &self.b {
             Operand::Packed(data, precision) => {
                 let (data, epilogue) = (data.as_slice(), &epilogue);
-                let product = Packed { context, a, shape: [k, n], c, epilogue, workspace };
+                let gemm = Packed { context, a, shape: [k, n], c, epilogue, workspace };
                 match precision {
-                    Precision::Single => product.with::<f32>(data),
-                    Precision::Half => product.with::<f16>(data),
-                    Precision::BFloat => product.with::<bf16>(data),
+                    Precision::Single => gemm.with::<f32>(data),
+                    Precision::Half => gemm.with::<f16>(data),
+                    Precision::BFloat => gemm.with::<bf16>(data),
                 }
             }
-            Operand::Plain(walk) => {
-                let b = walk.matrix(b, 0, [k, n])?;
+            Operand::Plain(layout) => {
+                let b = layout.matrix(b, 0, [k, n])?;
                 gemm(context, a, b, c, &epilogue, workspace)
             }
             Operand::Nothing => Err(ShapeMismatch),
@@ -372,8 +372,8 @@ impl Step for Product<'_> {
 struct Batch {
     count: usize,
     shape: [usize; 3],
-    a: Walk,
-    b: Walk,
+    a: MatrixLayout,
+    b: MatrixLayout,
 }
 
 impl Batch {
@@ -397,7 +397,7 @@ impl Step for Batch {
         let Io { inputs: [a, b, ..], out, workspace, context } = io;
         let [m, k, n] = self.shape;
         let each = m.checked_mul(n).filter(|each| *each > 0).ok_or(ShapeMismatch)?;
-        let product = |context: Context<'_>, index, out: &mut [f32], workspace: &mut [f32]| {
+        let matmul = |context: Context<'_>, index, out: &mut [f32], workspace: &mut [f32]| {
             let (a, b) = (self.a.matrix(a, index, [m, k])?, self.b.matrix(b, index, [k, n])?);
             let c = MatrixMut::row_major(out, m, n).ok_or(ShapeMismatch)?;
             gemm(context, a, b, c, &Epilogue::default(), workspace)
@@ -405,7 +405,7 @@ impl Step for Batch {
         let out = out.get_mut(..self.count * each).ok_or(ShapeMismatch)?;
         let Some(together) = self.together(context.parallel.threads()) else {
             let mut outs = out.chunks_exact_mut(each).enumerate();
-            return outs.try_for_each(|(index, out)| product(context, index, out, workspace));
+            return outs.try_for_each(|(index, out)| matmul(context, index, out, workspace));
         };
         let slot = workspace.len() / self.count.div_ceil(together);
         let serial = Context { parallel: &Serial, ..context };
@@ -416,7 +416,7 @@ impl Step for Batch {
             [together * each, slot],
             &|group, [outs, workspace]| {
                 for (index, out) in outs.chunks_exact_mut(each).enumerate() {
-                    outcome.note(product(serial, group * together + index, out, workspace));
+                    outcome.note(matmul(serial, group * together + index, out, workspace));
                 }
             },
         );

@@ -1,0 +1,32 @@
+//! The formats of delegates.
+
+use super::summary::Summary;
+use super::{vulkan, xnnpack};
+use crate::blob;
+use crate::error::Error;
+
+/// Summarizes the processed bytes of a delegate, in any format that is read.
+///
+/// # Errors
+/// The bytes are malformed, or their format is unknown.
+pub fn summarize(processed: &[u8]) -> Result<Summary, Error> {
+    if blob::is_blob(processed) {
+        blob::summarize(processed)
+    } else if xnnpack::is_blob(processed) {
+        xnnpack::summarize(processed)
+    } else {
+        vulkan::summarize(processed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_data_is_rejected() {
+        for bytes in [&b""[..], b"VK00", b"\0\0\0\0XH00", &[0; 64]] {
+            assert!(summarize(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}
