@@ -6,6 +6,7 @@
 //! by such GEMVs.
 
 use super::floating;
+use crate::ids::IdMap;
 use crate::ops::{LONGEST_ROW, is_wide, takes_rows, weighs_floats};
 use crate::reads::readers_of;
 use std::collections::HashSet;
@@ -16,12 +17,13 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     let readers = readers_of(graph);
     let leaving = graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new));
     let leaving: HashSet<ValueId> = leaving.copied().collect();
-    let written = written(graph);
+    let roots = Roots::of(graph);
+    let written = roots.written(graph);
     let is_prologue = |node: &Node| {
         node.operator == Operator::ET_VK_RMS_NORM
             && RmsNormArgs::of(node).is_ok_and(|norm| {
                 let readers = readers.get(&norm.out).map_or(&[][..], Vec::as_slice);
-                let is_written = |id: &ValueId| written.contains(&root(graph, *id));
+                let is_written = |id: &ValueId| written.contains(&roots.root(*id));
                 !leaving.contains(&norm.out)
                     && fits(graph, &norm, readers).unwrap_or(false)
                     && ![norm.input, norm.weight].iter().any(is_written)
@@ -53,17 +55,27 @@ fn fits(graph: &Graph<'_>, norm: &RmsNormArgs, readers: &[usize]) -> Option<bool
     Some(fits && readers.peek().is_some() && readers.all(|it| takes_rows(it, norm.out, supports)))
 }
 
-/// The values that calls write to, other than their results.
-fn written(graph: &Graph<'_>) -> HashSet<ValueId> {
-    let writers = graph.nodes.iter().filter(|node| node.operator.traits().writes_arguments());
-    writers.flat_map(|node| &node.args).map(|id| root(graph, *id)).collect()
-}
+/// The value that each view is a view of.
+struct Roots(IdMap<ValueId, ValueId>);
 
-/// The value that a value is a view of, or the value itself.
-fn root(graph: &Graph<'_>, id: ValueId) -> ValueId {
-    let producer = graph.nodes.iter().find(|node| node.args.last() == Some(&id));
-    match producer.and_then(|node| Some((node, *node.args.first()?))) {
-        Some((node, input)) if node.operator.traits().is_view && input != id => root(graph, input),
-        _ => id,
+impl Roots {
+    fn of(graph: &Graph<'_>) -> Self {
+        let mut roots = Roots(IdMap::default());
+        for node in graph.nodes.iter().filter(|node| node.operator.traits().is_view) {
+            if let [input, .., out] = node.args[..] {
+                roots.0.insert(out, roots.root(input));
+            }
+        }
+        roots
+    }
+
+    fn root(&self, id: ValueId) -> ValueId {
+        self.0.get(&id).copied().unwrap_or(id)
+    }
+
+    /// The arguments and results of calls that write to arguments.
+    fn written(&self, graph: &Graph<'_>) -> HashSet<ValueId> {
+        let writers = graph.nodes.iter().filter(|node| node.operator.traits().writes_arguments());
+        writers.flat_map(|node| &node.args).map(|id| self.root(*id)).collect()
     }
 }

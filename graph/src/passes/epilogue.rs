@@ -14,6 +14,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
+/// Maximum number of views between a contraction and its epilogue.
+const MAX_VIEWS: usize = 16;
+
 /// Fuses the epilogues that a processor supports. Returns the number of fused calls.
 pub fn run(graph: &mut Graph<'_>, forms: &dyn FusedForms) -> usize {
     let uses = Uses::of(graph);
@@ -100,6 +103,9 @@ impl Pass<'_, '_> {
             return None;
         }
         let producer = results.get(&input).filter(|_| uses.count_of(input) == 1)?;
+        if producer.calls.len() > MAX_VIEWS {
+            return None;
+        }
         let [given, viewed] = [input, out].map(|id| self.graph.tensor(id));
         (given?.scalar_type == viewed?.scalar_type).then(|| Contraction {
             calls: producer.calls.iter().copied().chain([index]).collect(),
