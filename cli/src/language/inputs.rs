@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(pieces(&sound(1600), &info(&[4, 8, 10])).unwrap().shape(), [1, 8, 10]);
         assert_eq!(pieces(&sound(0), &info(&[1, 8, 10])).unwrap().shape(), [1, 8, 10]);
         let error = pieces(&sound(16_000), &info(&[4, 8, 10])).unwrap_err().to_string();
-        assert!(error.contains("1.0 seconds") && error.contains("at most 0.4"), "{error}");
+        assert!(error.contains("lasts 1.0 s") && error.contains("at most 0.4 s"), "{error}");
         assert!(pieces(&sound(10), &info(&[8, 10])).is_err());
     }
 

@@ -711,7 +711,7 @@ mod tests {
             }
         }
         let error = check(&json!({"items": {"type": vec!["null"; 8]}})).unwrap_err();
-        assert!(error.contains("8 names"), "{error}");
+        assert!(error.contains("lists 8 types"), "{error}");
         assert_eq!(check(&json!({"type": vec!["null"; 7]})), Ok(()));
     }
 
