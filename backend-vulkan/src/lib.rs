@@ -192,7 +192,8 @@ impl VulkanBackendBuilder {
         self
     }
 
-    /// Simulates a device limit on storage buffers per shader. Programs may need 7. For tests.
+    /// For tests: simulates a device that allows at most `most` storage buffers per shader. Some
+    /// programs need 7.
     #[doc(hidden)]
     pub fn storage_buffers(mut self, most: u32) -> Self {
         self.options.buffers = Some(most);

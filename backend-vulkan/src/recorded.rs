@@ -1,5 +1,5 @@
 //! A recorded schedule: the command buffer, the parameters that its shaders read from memory, and
-//! the data for replaying it with other integers.
+//! the data for replaying it when only integers have changed, such as the position of a token.
 
 use crate::device::{Buffer, Command, Context, MemoryKind, Recording};
 use crate::error::Error;

@@ -18,11 +18,11 @@ pub struct Analysis {
     pub methods: Vec<MethodAnalysis>,
     /// The operators that the methods call, sorted.
     pub operators: BTreeSet<String>,
-    /// The element types that their kernels require.
+    /// The element types that the kernels of these operators require.
     pub types: Types,
     /// The optional runtime features that the methods use.
     pub uses: RuntimeFeatures,
-    /// The algorithm variants that their kernels use.
+    /// The algorithm variants that the kernels of these operators use.
     pub paths: Paths,
     /// Size in bytes of the program as embedded, without external data.
     pub program: u64,

@@ -81,11 +81,12 @@ impl<'p> DataMap<'p> {
         Self::open(Source::Bytes(bytes), None)
     }
 
-    /// Opens a `.ptd` file from storage that lends, or reads its flatbuffer into `buffer`.
+    /// Opens a `.ptd` file. Borrows its flatbuffer if the storage can lend bytes (zero-copy);
+    /// otherwise copies it into `buffer`.
     ///
     /// # Errors
-    /// The file is not a valid `.ptd` file or cannot be read, or the buffer is missing or too
-    /// small.
+    /// The file is not a valid `.ptd` file or cannot be read, or the storage cannot lend and the
+    /// buffer is missing or too small.
     pub fn load(
         loader: &'p dyn DataLoader,
         buffer: Option<&'p mut [u8]>,

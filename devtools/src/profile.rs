@@ -57,7 +57,8 @@ impl Statistics {
 pub struct Row {
     /// Name of the operator, of the delegate's part, or of the group.
     pub name: String,
-    /// Details of a delegate's part, such as a shape.
+    /// Details that a delegate reports for a part, such as a shape. A part is an event within the
+    /// delegate, for example a GPU dispatch.
     pub detail: String,
     /// Instruction index; for a part, that of the delegate's call. `None` for a sum of several.
     pub instruction: Option<u32>,

@@ -251,7 +251,8 @@ mod tests {
         assert_eq!(outputs.collect::<Vec<_>>(), [&[1, 2][..], &[4]]);
     }
 
-    /// A cell of an LSTM: gates 0 to 3, state 4, which becomes 10, and output 12.
+    /// An LSTM cell. Value ids: 0 to 3 are the gates, 4 the old state, 10 the new state, 12 the
+    /// output.
     #[test]
     fn lstm_cell_becomes_one_chain() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[

@@ -49,7 +49,7 @@ pub(crate) fn describe(graph: &Graph<'_>) -> Vec<String> {
             .iter()
             .all(|id| is_constant(graph, *id) || origin(id) == Some(Origin::Weights))
         {
-            // Computed ahead of time, like lookup tables.
+            // Constant folding computes this call, as it does for lookup tables: do not count it.
             read.iter().find_map(origin)
         } else if read.iter().any(|id| origin(id).is_some()) {
             count(graph, node, &read, &made, &origins, &mut found);

@@ -257,7 +257,7 @@ impl Instruction {
 }
 
 impl MethodValue<'_> {
-    /// Returns the value indices in a list; empty for other values.
+    /// Returns the indices of the items of a list, without `None` items; nothing for other values.
     pub fn items(&self) -> impl Iterator<Item = usize> + '_ {
         let (some, others): (&[usize], &[Option<usize>]) = match self {
             MethodValue::Tensors(items) | MethodValue::Ints(items) => (items, &[]),

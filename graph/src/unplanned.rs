@@ -132,7 +132,9 @@ impl Method<'_> {
                 continue;
             }
             if tensor.info.nbytes() != of.info.nbytes() {
-                return Err(Error::unsupported("a view that differs in size from its state"));
+                return Err(Error::unsupported(
+                    "two tensors that are the same mutable buffer and differ in size",
+                ));
             }
             views.insert(value, state);
         }

@@ -99,7 +99,8 @@ pub struct Module {
     pub spirv: &'static [u8],
     /// The number of storage buffers, from binding 0 on.
     pub bindings: usize,
-    /// Its parameters: push constants, except for the last ones.
+    /// Its parameters. The last [`in_memory`](Self::in_memory) of them are in the last buffer; the
+    /// others are push constants.
     pub push: &'static [Field],
     /// The number of trailing parameters that are in the last buffer.
     pub in_memory: usize,

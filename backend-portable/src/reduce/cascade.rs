@@ -55,8 +55,8 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Returns whether this result is computed with a single partial sum, and the number of
-    /// consecutive results, from this one on, for which that is the same.
+    /// Returns whether `result` is computed with a single partial sum, and the number of results,
+    /// from `result` on, for which the answer is the same.
     pub(crate) fn run_from(&self, result: usize) -> (bool, usize) {
         let column = result % self.of.max(1);
         match self.single.checked_sub(column) {

@@ -79,7 +79,7 @@ kernels! { PADDING:
             || !dims.is_empty() && dims.len() != shifts.len()
             || dims.iter().any(|&dim| info.rank() == 0 || normalize_dim(dim, info.rank()).is_none())
         {
-            return Err(bad(2, "expected a dim in range per shift"));
+            return Err(bad(2, "expected one dim in range per shift; without dims, one shift and a contiguous input"));
         }
         ctx.resize(3, &info.sizes)?;
         same_type(ctx, 0, 3)?;

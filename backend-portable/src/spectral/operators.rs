@@ -248,7 +248,8 @@ fn in_place<C: Real>(
     Some(())
 }
 
-/// A line of a tensor: a column of width 1.
+/// A line of a tensor over the transformed dim, in a tile that is one element wide. Row `first` of
+/// the tile has the first value.
 struct Tile<'t, 'd> {
     tile: &'t mut crate::compute::split::Tile<'d, u8>,
     first: usize,

@@ -30,7 +30,7 @@ unsafe extern "C" {
     fn peer_run(call: *const Call) -> i32;
 }
 
-/// A prepared layer.
+/// A layer prepared for the kernels of the peer (CMSIS-NN, TensorFlow Lite Micro).
 pub struct Peer<'a>(Call, core::marker::PhantomData<&'a mut Memory>);
 
 impl<'a> Peer<'a> {

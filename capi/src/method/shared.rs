@@ -85,8 +85,9 @@ pub unsafe extern "C" fn torchlet_shared_memory_init(
     })
 }
 
-/// Loads a prepared method with an arena of its own into shared planned and scratch memory, so that
-/// it can be executed. On failure, the method can only be closed; the other methods are unaffected.
+/// Finishes loading a prepared method, which can then be executed. The method has its own arena,
+/// and uses the planned and scratch memory of `memory` in turn with other methods. On failure, the
+/// method can only be closed; the other methods are unaffected.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. The arena belongs to the method until it is closed; the

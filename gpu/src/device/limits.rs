@@ -27,7 +27,7 @@ pub struct DeviceLimits {
     pub workgroups: [u32; 3],
     /// Bytes of shared memory per workgroup.
     pub shared_memory: u32,
-    /// Storage buffers per shader; 7 are needed.
+    /// Storage buffers per shader. Some programs need 7.
     pub storage_buffers: u32,
     /// Bytes of a tensor.
     pub tensor: u64,

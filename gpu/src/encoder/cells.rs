@@ -82,8 +82,8 @@ impl Encoder<'_, '_> {
         Ok((out, false))
     }
 
-    /// Whether an output must be a copy: it is the new value of one state tensor and would
-    /// otherwise share the memory of another that is also updated.
+    /// Whether `out` must be a copy of `input` instead of an alias: `out` is the new value of a
+    /// state tensor, and `input` is in the memory of a state tensor that is also overwritten.
     pub(crate) fn is_taken_over(&self, out: TensorId, input: TensorId) -> bool {
         let root = self.state.root(input);
         self.reads.becomes_new(out) && self.reads.overwrites(root)

@@ -25,7 +25,9 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (Some(product), Some(other), Some(activation), Some(last)) =
         (products.next(), products.next(), parts.iter().find(is_activation), parts.last())
     else {
-        return Err(Error::invalid("a gated GEMM lacks a part"));
+        return Err(Error::invalid(
+            "torchlet.gated needs two GEMMs, an activation and a multiplication",
+        ));
     };
     // For few rows, one dispatch reads and writes the memory that several dispatches use for many
     // rows.

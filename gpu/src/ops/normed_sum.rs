@@ -49,7 +49,7 @@ pub(crate) fn terms(
 
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let [add, norm] = e.parts() else {
-        return Err(Error::invalid("a fused sum and norm lacks a part"));
+        return Err(Error::invalid("torchlet.normed_sum needs an addition and a norm"));
     };
     let call = AddArgs::of(add)?;
     let (a, b) = (e.tensor(call.input)?, e.tensor(call.other)?);

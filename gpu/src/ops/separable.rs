@@ -25,9 +25,10 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let parts = e.parts();
     let is_product = |part: &Node| find(part.operator).is_some_and(|it| it.takes_epilogue);
     let second = parts.iter().skip(1).position(is_product);
-    let (first, second) = second
-        .and_then(|place| parts.split_at_checked(place + 1))
-        .ok_or_else(|| Error::invalid("a separable convolution lacks a part"))?;
+    let (first, second) =
+        second.and_then(|place| parts.split_at_checked(place + 1)).ok_or_else(|| {
+            Error::invalid("torchlet.separable needs a depthwise and a pointwise convolution")
+        })?;
     let first = shape(e, first, args)?;
     let second = shape(e, second, args)?;
     let (Some(first), Some(second)) = (first, second) else { return Ok(()) };

@@ -22,7 +22,8 @@ pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
     }
 }
 
-/// Whether an exporter lowers delegates of this backend for devices, in a format that is read.
+/// Whether this is the backend of an exporter for devices other than the CPU whose delegates this
+/// compiler can read: ExecuTorch's Vulkan backend.
 pub fn is_exported_for_device(backend: &str) -> bool {
     backend == vulkan::BACKEND
 }

@@ -1,5 +1,4 @@
-//! The form of an operator's description, and the macro in which a family's descriptions are
-//! written.
+//! The syntax of operator descriptions, and the macro that reads them.
 //!
 //! An entry reads like a line of PyTorch's `native_functions.yaml`:
 //!
@@ -9,14 +8,14 @@
 //! ```
 //!
 //! - The constant, [`Operator::GELU`](super::Operator::GELU).
-//! - The schema of the functional form: names, kinds and defaults of its parameters. With a name in
-//!   front of it, it is also a structure of named arguments. Further operators with the same schema
-//!   give that name alone; `(..)` stands for arguments that depend on what was fused. The tensor
-//!   that PyTorch calls `self`, a keyword of Rust, is `input`.
-//! - The name of the functional form, `namespace::name.overload`, or a string if it has another
-//!   form.
-//! - Behind `<-`, the form that instructions call: its overload, or a string. `without 1..5` are
-//!   the parameters that this form lacks, because its output has them: dtype, device and so on.
+//! - The parameters of the functional operator: names, kinds and defaults. `NAME { ... }` also
+//!   declares a structure `NAME` of named arguments; later operators with the same parameters write
+//!   only `NAME`. `(..)` means that the arguments depend on the fused calls. The tensor that
+//!   PyTorch calls `self`, a keyword of Rust, is `input`.
+//! - The functional name, `namespace::name.overload`; a string if the name has another syntax.
+//! - After `<-`: the overload that instructions call, or its whole name as a string.
+//!   `without 1..5`: the overload lacks these parameters, because its output has them (dtype,
+//!   device and so on).
 //! - The [`Traits`] that differ from [`Traits::DEFAULT`].
 
 use super::ValueId;

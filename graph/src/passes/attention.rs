@@ -355,8 +355,8 @@ fn unmask(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, node: &Node) -> Op
     if rewriter.is_none(Some(&mask)) || !rewriter.is_none(rest.get(1)) {
         return None;
     }
-    // A view keeps the order of elements. If the last two dims are equal, it consists of the same
-    // matrices.
+    // Views keep the order of elements. If the last two dims of the mask are `[rows, keys]`, the
+    // tensor below the views has the same matrices in its memory order.
     let made = peeled_views(rewriter, mask);
     if rewriter.sizes(mask)?.last_chunk::<2>() != Some(&[rows, keys]) {
         return None;

@@ -91,9 +91,9 @@ impl Runner {
         self.run(&[Input::Tokens(&tokens[rest..])], config, start, &mut on_text)
     }
 
-    /// As [`chat_with_tools`](Self::chat_with_tools), with images and sounds, each of one or
-    /// several parts, in place of their placeholders. The whole prompt is fed, because cached
-    /// images cannot be compared with new ones.
+    /// As [`chat_with_tools`](Self::chat_with_tools), and replaces each placeholder in the messages
+    /// by an image or a sound. An image or a sound is a list of one or more inputs. Feeds the whole
+    /// prompt, because images in the KV cache cannot be compared with new ones.
     ///
     /// # Errors
     /// As [`chat_with_tools`](Self::chat_with_tools) and [`generate_from`](Self::generate_from), or

@@ -10,9 +10,10 @@ use crate::graph::{Graph, Value};
 pub struct Bound<'p> {
     /// The graph.
     ///
-    /// Its updates name all buffers that receive new values, and each constant states whether it
-    /// changes. An output that is returned twice is listed twice; an input that nothing reads has
-    /// its own value.
+    /// `updates` lists the buffers whose new values are outputs of the delegate. `changes` is set
+    /// for each tensor with data: true if a run overwrites it. If the call returns an output twice,
+    /// `outputs` lists it twice. A call argument that the blob does not read has an input value
+    /// that no node uses.
     pub graph: Graph<'p>,
     /// Index of the first output argument.
     pub first_output: usize,

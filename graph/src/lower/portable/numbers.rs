@@ -1,8 +1,7 @@
-//! Normalization of numbers that blobs share.
+//! Converts whole floats to integers.
 //!
-//! A Vulkan blob has a single value for 2 and 2.0, whose type is that of the first use. Portable
-//! kernels accept an integer for every float argument, but not the reverse, so whole floats become
-//! integers of the same value.
+//! A Vulkan blob stores 2 and 2.0 as one value, with the type of its first use. Portable kernels
+//! accept an integer for every float argument, but not the reverse.
 
 use crate::graph::{Graph, Value};
 

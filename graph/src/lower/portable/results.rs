@@ -1,4 +1,4 @@
-//! Lowers operators whose results have other types or lists in blobs than in portable kernels.
+//! Lowers operators whose results differ between blobs and portable kernels, in dtype or in number.
 
 use super::Rule;
 use super::builder::Builder;

@@ -21,7 +21,8 @@ const MEMBER_DECORATE: u32 = 72;
 const BINDING: u32 = 33;
 const STORAGE_BUFFER: u32 = 12;
 
-/// Removes unused declarations. Each binding keeps one variable.
+/// Removes unused declarations. If a shader reads none of a binding's variables,
+/// one of them stays.
 pub(crate) fn remove(module: &[u32]) -> Vec<u32> {
     let mut module = module.to_vec();
     loop {
@@ -148,7 +149,7 @@ mod tests {
             load,
         ];
         assert_eq!(remove(&all.concat()), kept.concat());
-        // A binding that is never read keeps one variable.
+        // If a shader reads none of a binding's variables, one of them stays.
         let [alone, both] = [&kept[..6], &all[..10]].map(|it| it.concat());
         assert_eq!(remove(&both), alone);
     }

@@ -385,8 +385,9 @@ fn quantized_bias(bias: &[f64], units: &[f64]) -> Result<Vec<i32>, Error> {
         is_small.then_some((steps + half) as i32)
     });
     let quantized: Option<Vec<i32>> = quantized.collect();
-    quantized
-        .ok_or_else(|| Error::unsupported("a bias that exceeds 30 bits at the scale of its sum"))
+    quantized.ok_or_else(|| {
+        Error::unsupported("a bias that needs more than 30 bits at the accumulator's scale")
+    })
 }
 
 /// Lowest quantized result of an activation.
