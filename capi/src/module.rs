@@ -128,7 +128,7 @@ pub(crate) fn device(
     let name = index.and_then(|index| DEVICE_NAMES.get(index));
     let name = name.ok_or(Fault::Argument("run_on: expected one of TORCHLET_RUN_ON_..."))?;
     let backend = torchlet::device_backend(name).ok_or(Fault::Argument(
-        "this library was built without that device; enable the feature with its name",
+        "this library was built without that device; enable its feature, such as `vulkan`",
     ))?;
     Ok((name, backend))
 }

@@ -4,7 +4,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use torchlet::portable::compute::simd::Tier;
-use torchlet::{DEVICE_APIS, Limits, RunOn};
+use torchlet::{DEVICE_APIS, DEVICE_NAMES, Limits, RunOn};
 use torchlet_build::Target;
 
 /// Runs PyTorch programs that were exported with ExecuTorch (.pte), in pure Rust.
@@ -209,9 +209,14 @@ fn choice<T: Clone + Send + Sync + 'static>(
     });
     let choices: Vec<(PossibleValue, T)> = fixed.into_iter().chain(devices).collect();
     let values = choices.iter().map(|(value, _)| value.clone());
+    let missing =
+        DEVICE_NAMES.iter().filter(|name| !DEVICE_APIS.iter().any(|api| api.name() == **name));
+    let values = values.chain(missing.map(|name| PossibleValue::new(*name).hide(true)));
     PossibleValuesParser::new(values.collect::<Vec<_>>()).try_map(move |name| {
         let chosen = choices.iter().find(|(value, _)| value.matches(&name, false));
-        chosen.map(|(_, choice)| choice.clone()).ok_or("unknown value")
+        chosen
+            .map(|(_, choice)| choice.clone())
+            .ok_or_else(|| format!("this torchlet was built without the feature `{name}`"))
     })
 }
 

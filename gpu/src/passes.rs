@@ -93,15 +93,6 @@ fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     uses
 }
 
-/// Whether each value has at most one producer. In malformed files with several, the last one is
-/// used; passes that look backwards would have to track that.
-fn has_unique_producers(graph: &Graph<'_>) -> bool {
-    let mut made: HashSet<ValueId> = graph.inputs.iter().copied().collect();
-    let mut results =
-        graph.nodes.iter().flat_map(|node| node.args.last()).flat_map(|out| graph.items(out));
-    results.all(|out| made.insert(*out))
-}
-
 /// Removes the calls at these indices.
 fn remove(graph: &mut Graph<'_>, gone: &HashSet<usize>) {
     let mut indices = 0..;
@@ -210,6 +201,17 @@ mod tests {
 
     fn parts(node: &Node) -> Vec<Operator> {
         node.parts.iter().map(|part| part.operator).collect()
+    }
+
+    /// In a file, nothing ensures that the readers of a prologue compute it.
+    #[test]
+    fn prologues_of_files_become_norms() {
+        let calls: &[(Operator, &[ValueId], ValueId)] =
+            &[(Operator::RMS_NORM_PROLOGUE, &[0, 1, 4], 2), (Operator::ABS, &[2], 3)];
+        let shapes: &[&[usize]] = &[&[2, 1024], &[1024], &[2, 1024], &[2, 1024]];
+        let mut graph = graph(shapes, calls, &[3]);
+        super::prologue::fuse(&mut graph);
+        assert_eq!(operators(&graph), [Operator::ET_VK_RMS_NORM, Operator::ABS]);
     }
 
     const SHAPE: &[usize] = &[2, 3];

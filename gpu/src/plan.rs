@@ -25,7 +25,7 @@ use crate::steps::Step;
 use crate::tensors::{TensorId, padded_bytes};
 use crate::warmup;
 use crate::weights::{Weight, weights};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use torchlet_graph::front::vulkan::{Argument, Buffers, CallLayout};
 use torchlet_graph::graph::{Graph, ValueId};
 
@@ -302,20 +302,34 @@ impl<'g> Plan<'g> {
 
 /// Orders copies so that none overwrites memory that a later one reads; `root` maps a tensor to the
 /// tensor whose memory it lies in. Returns `None` if no such order exists.
-fn in_safe_order<T: Copy + PartialEq>(
-    copies: &[(T, T)],
-    root: impl Fn(T) -> T,
-) -> Option<Vec<(T, T)>> {
-    let mut rest = copies.to_vec();
-    let mut ordered = Vec::with_capacity(rest.len());
-    while !rest.is_empty() {
-        let reads = |target: T, own: usize| {
-            rest.iter().enumerate().any(|(at, (from, _))| at != own && root(*from) == target)
-        };
-        let next = (0..rest.len()).find(|at| rest.get(*at).is_some_and(|copy| !reads(copy.1, *at)));
-        ordered.push(rest.remove(next?));
+fn in_safe_order<T: Copy + Ord>(copies: &[(T, T)], root: impl Fn(T) -> T) -> Option<Vec<(T, T)>> {
+    // Per tensor, the number of remaining copies that read it, and the copies that overwrite it.
+    let mut readers: BTreeMap<T, usize> = BTreeMap::new();
+    let mut writers: BTreeMap<T, Vec<usize>> = BTreeMap::new();
+    for (index, (from, to)) in copies.iter().enumerate() {
+        *readers.entry(root(*from)).or_default() += 1;
+        writers.entry(*to).or_default().push(index);
     }
-    Some(ordered)
+    let is_ready = |readers: &BTreeMap<T, usize>, (from, to): (T, T)| {
+        readers.get(&to).copied().unwrap_or(0) <= usize::from(root(from) == to)
+    };
+    let mut ready: BTreeSet<usize> =
+        (0..copies.len()).filter(|index| is_ready(&readers, copies[*index])).collect();
+    let mut ordered = Vec::with_capacity(copies.len());
+    while let Some(index) = ready.pop_first() {
+        let copy = copies[index];
+        ordered.push(copy);
+        let read = root(copy.0);
+        let Some(left) = readers.get_mut(&read) else { continue };
+        *left -= 1;
+        // With more readers left, no copy to this tensor became ready.
+        if *left <= 1 {
+            let waiting = writers.get(&read).map_or(&[][..], Vec::as_slice);
+            let now = waiting.iter().filter(|other| **other != index);
+            ready.extend(now.filter(|other| is_ready(&readers, copies[**other])));
+        }
+    }
+    (ordered.len() == copies.len()).then_some(ordered)
 }
 
 /// Returns the constants that change when the graph runs, or may: those written by steps, those
@@ -363,6 +377,14 @@ mod tests {
         assert_eq!(in_safe_order(&[(9, 0), (0, 1)], own), Some(vec![(0, 1), (9, 0)]));
         assert_eq!(in_safe_order(&[(1, 0), (0, 1)], own), None);
         assert_eq!(in_safe_order(&[], own), Some(vec![]));
+        // A copy may read the memory that it overwrites.
+        let clamped = |id: u8| id.min(1);
+        assert_eq!(in_safe_order(&[(2, 1), (1, 0)], clamped), Some(vec![(1, 0), (2, 1)]));
+        assert_eq!(in_safe_order(&[(0, 0), (0, 1)], own), Some(vec![(0, 1), (0, 0)]));
+        // In an order that reverses the whole list, in linear time.
+        let chain: Vec<(u32, u32)> = (0..100_000).rev().map(|at| (at + 1, at)).collect();
+        let reversed: Vec<(u32, u32)> = chain.iter().rev().copied().collect();
+        assert_eq!(in_safe_order(&chain, |id| id), Some(reversed));
         // Tensor 5 lies in the memory of tensor 0.
         let root = |id: u8| if id == 5 { 0 } else { id };
         assert_eq!(in_safe_order(&[(9, 0), (5, 1)], root), Some(vec![(5, 1), (9, 0)]));

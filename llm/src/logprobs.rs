@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn likeliest_tokens_are_ordered() {
+    fn top_tokens_are_ordered() {
         let logits = [0.0, 2.0, -1.0, 2.0, -0.0, f32::NAN, f32::NEG_INFINITY];
         let top = |count| -> Vec<u32> {
             logprobs_of(&logits, 0, count).top.iter().map(|(token, _)| *token).collect()

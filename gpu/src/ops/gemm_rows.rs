@@ -24,8 +24,8 @@ pub(crate) fn takes_rows(node: &Node, value: ValueId, does: impl Fn(&Node) -> bo
     };
     let takes = |part: &&Node| part.args.contains(&value);
     let does = |part: &Node| {
-        let others = part.args.iter().skip(1).any(|arg| *arg == value);
-        part.args.first() == Some(&value) && !others && does(part)
+        let is_other = || part.args.iter().skip(1).any(|arg| *arg == value);
+        part.args.first() == Some(&value) && does(part) && !is_other()
     };
     let taken: usize = products.iter().filter(takes).count();
     let elsewhere = node.parts.iter().filter(takes).count() != taken && !node.parts.is_empty();

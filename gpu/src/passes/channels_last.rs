@@ -6,11 +6,12 @@
 //! use channels last, no permutations between blocks remain.
 
 use super::layouts::{Layouts, image_copy};
-use super::{has_unique_producers, uses};
+use super::uses;
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::{ConvolutionArgs, Operator};
+use torchlet_graph::passes::uses::has_unique_producers;
 
 const TO_LAST: [i64; 4] = [0, 2, 3, 1];
 const TO_FIRST: [i64; 4] = [0, 3, 1, 2];

@@ -3,12 +3,13 @@
 //! group of a row, and zero points of zero. Weights of other shapes are still dequantized in each
 //! run: with many rows, that is faster than the generic quantized GEMM kernel.
 
-use super::{Producers, has_unique_producers, remove};
+use super::{Producers, remove};
 use crate::ops::are_regular;
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::{DequantizePerChannelArgs, Operator, TorchaoDequantizeAffineArgs};
+use torchlet_graph::passes::uses::has_unique_producers;
 
 /// Quantized weights and scales, and the number of scales per row.
 #[derive(Debug, Clone, Copy)]

@@ -5,13 +5,14 @@
 //! therefore exists in both layouts at first, and unused copies are removed.
 
 use super::layouts::{Layouts, image_copy};
-use super::{has_unique_producers, uses};
+use super::uses;
 use crate::derived::GROUP;
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, ValueId};
 use torchlet_graph::operators::Operator;
+use torchlet_graph::passes::uses::has_unique_producers;
 
 /// Converts the convolutions that are `suited`, and the element-wise calls between them, to
 /// channels-last layout, unless a tensor would exceed `most` bytes.

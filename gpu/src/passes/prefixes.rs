@@ -4,10 +4,10 @@
 //! If each concatenation starts with the previous one, the layers' results can be written directly
 //! into the last one, without copies ([`give_part`](crate::encoder::Encoder::give_part)).
 
-use super::has_unique_producers;
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::operators::Operator;
+use torchlet_graph::passes::uses::has_unique_producers;
 
 /// Rewrites each concatenation that starts with all tensors of another, over the same dimension, to
 /// start with the result of that one.

@@ -10,10 +10,20 @@ use crate::ids::IdMap;
 use crate::ops::{LONGEST_ROW, is_wide, takes_rows, weighs_floats};
 use crate::reads::readers_of;
 use std::collections::HashSet;
-use torchlet_graph::graph::{Graph, Node, ValueId};
+use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::{Operator, RmsNormArgs};
+use torchlet_graph::passes::uses::has_unique_producers;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
+    // Only this pass decides about prologues: in a file, readers may not compute them.
+    for node in &mut graph.nodes {
+        if node.operator == Operator::RMS_NORM_PROLOGUE {
+            node.operator = Operator::ET_VK_RMS_NORM;
+        }
+    }
+    if !has_unique_producers(graph) {
+        return;
+    }
     let readers = readers_of(graph);
     let leaving = graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new));
     let leaving: HashSet<ValueId> = leaving.copied().collect();
@@ -24,7 +34,10 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
             && RmsNormArgs::of(node).is_ok_and(|norm| {
                 let readers = readers.get(&norm.out).map_or(&[][..], Vec::as_slice);
                 let is_written = |id: &ValueId| written.contains(&roots.root(*id));
+                // Readers would not notice that a dynamic epsilon changed.
+                let is_dynamic = matches!(graph.values.get(norm.eps), Some(Value::SymInt(_)));
                 !leaving.contains(&norm.out)
+                    && !is_dynamic
                     && fits(graph, &norm, readers).unwrap_or(false)
                     && ![norm.input, norm.weight].iter().any(is_written)
             })

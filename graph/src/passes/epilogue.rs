@@ -6,7 +6,7 @@
 //! result is replaced by a view of the contraction's result. Rounding: none between the fused
 //! calls.
 
-use super::uses::{Uses, inputs};
+use super::uses::{Uses, has_unique_producers, inputs};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::{AddArgs, Operator};
 use crate::target::FusedForms;
@@ -19,6 +19,9 @@ const MAX_VIEWS: usize = 16;
 
 /// Fuses the epilogues that a processor supports. Returns the number of fused calls.
 pub fn run(graph: &mut Graph<'_>, forms: &dyn FusedForms) -> usize {
+    if !has_unique_producers(graph) {
+        return 0;
+    }
     let uses = Uses::of(graph);
     let nodes = core::mem::take(&mut graph.nodes);
     let mut pass = Pass { graph, forms, fused: Vec::new(), made: BTreeMap::new(), count: 0 };
@@ -113,13 +116,14 @@ impl Pass<'_, '_> {
         })
     }
 
-    /// Returns the tensors that a call may add or apply an activation to.
+    /// Returns the tensors that a call may add or apply an activation to; at most three, which are
+    /// too many. Calls in malformed files may have any number of arguments.
     fn operands(&self, node: &Node) -> Vec<ValueId> {
         let is_epilogue =
             node.operator == Operator::ADD_TENSOR || self.forms.is_activation(self.graph, node);
         let is_tensor = |id: &&ValueId| self.graph.tensor(**id).is_some();
         let operands = inputs(node).iter().filter(|_| is_epilogue).filter(is_tensor);
-        operands.copied().collect()
+        operands.copied().take(3).collect()
     }
 
     /// Returns the contraction with `node`, which reads `result`, appended to its epilogue.
@@ -149,7 +153,7 @@ impl Pass<'_, '_> {
                 let own = |sizes: &[usize]| -> Vec<usize> {
                     sizes.iter().copied().skip_while(|size| *size == 1).collect()
                 };
-                let addend = self.floats(other)?;
+                let addend = self.floats(other).filter(|_| self.floats(result).is_some())?;
                 let is_there = self.forms.moves_contractions()
                     || self.made.get(&other).is_none_or(|made| *made < index);
                 if !alpha.is_none_or(|alpha| is_one(self.graph, alpha))
@@ -289,6 +293,25 @@ mod tests {
         assert_eq!(fused(text, false), [layer, "aten.permute_copy.default", VIEW]);
         let sum = text.replace("aten.relu.default(p)", "aten.add.Tensor(p, x, 1)");
         assert_eq!(fused(&sum, false).len(), 3);
+    }
+
+    /// Only floats are added, and malformed calls with many operands are skipped.
+    #[test]
+    fn sums_of_integers_and_of_many_operands_stay() {
+        let integers = "const i i8[4,4] = 1
+            const v i8[4,4] = 1
+            a i8[4,4] = aten.linear.default(i, v, none)
+            s i8[4,4] = aten.add.Tensor(a, x, 1)
+            out s";
+        let many = "a f32[4,4] = aten.linear.default(x, w, none)
+            b f32[4,4] = aten.linear.default(x, w, none)
+            c f32[4,4] = aten.linear.default(x, w, none)
+            y f32[4,4] = aten.relu.default(a, b, c)
+            out y";
+        for text in [integers, many] {
+            let mut graph = parse(&alloc::format!("{VALUES}{text}"));
+            assert_eq!(run(&mut graph, &Forms { moves: false }), 0);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Producers and use counts of values, computed once per graph.
 
 use crate::graph::{Graph, Node, Value, ValueId};
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -10,6 +11,15 @@ use alloc::vec::Vec;
 pub struct Uses {
     makers: Vec<Option<usize>>,
     counts: Vec<u32>,
+}
+
+/// Whether each value has at most one producer. Malformed files may have several, of which the last
+/// one counts; passes that look backwards would have to track that.
+pub fn has_unique_producers(graph: &Graph<'_>) -> bool {
+    let mut made: BTreeSet<ValueId> = graph.inputs.iter().copied().collect();
+    let mut results =
+        graph.nodes.iter().flat_map(|node| node.args.last()).flat_map(|out| graph.items(out));
+    results.all(|out| made.insert(*out))
 }
 
 impl Uses {

@@ -121,6 +121,14 @@ impl Epilogue {
         limits.unwrap_or([f32::NEG_INFINITY, f32::INFINITY])
     }
 
+    /// Returns the limits of the clamp, for contractions that cannot add a tensor.
+    pub(super) fn only_limits(&mut self) -> Result<[f32; 2], Refusal> {
+        match self.addend {
+            Some(_) => Err("an addition to an int8 result is not fused".to_owned()),
+            None => Ok(self.take_limits()),
+        }
+    }
+
     /// Adds the steps of what remains to be done.
     pub(super) fn apply(
         self,

@@ -112,7 +112,7 @@ impl Columns {
     ) -> Result<(Self, Vec<View>), Refusal> {
         let (from, to) = (scaled(builder, from)?, scaled(builder, to)?);
         let mut range = range(builder, to.zero, activation)?;
-        let [min, max] = builder.take_epilogue().take_limits();
+        let [min, max] = builder.take_epilogue().only_limits()?;
         range.limit(min, max);
         let scales = builder.view(scales)?;
         let mut reads = Vec::from([builder.contiguous(&scales)?]);
