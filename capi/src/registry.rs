@@ -99,6 +99,7 @@ pub unsafe extern "C" fn torchlet_registry_add_kernels(
         for (slot, kernel) in table.iter_mut().zip(kernels) {
             slot.write(pointer::get(*kernel, "a kernel of the list")?.kernel());
         }
+        // SAFETY of `sorted`: the loop above initializes all items.
         inner.add(sorted(table))
     })
 }
