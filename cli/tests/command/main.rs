@@ -82,7 +82,7 @@ fn errors_are_one_sentence_with_a_hint() {
     assert!(error(&["run", "nothing.pte"]).contains("nothing.pte"));
     assert!(error(&["inspect", "README.md"]).contains("README.md"));
     assert!(error(&["run", ADD, "--method", "backward"]).contains("--method"));
-    assert!(error(&["run", ADD, "--image", "digits/image_2.png"]).contains("is not an image"));
+    assert!(error(&["run", ADD, "--image", "digits/image_2.png"]).contains("has no image input"));
     assert!(error(&["run", "digits/digits.pte"]).contains("--random"));
     assert!(error(&["run", ADD, "--ones", "--memory-limit", "0"]).contains("--memory-limit"));
     let looping = ["run", "programs/map.bpte", "--random", "--jump-limit"];
