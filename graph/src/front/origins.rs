@@ -11,7 +11,7 @@ pub struct CallOrigin {
     /// Index of the instruction; for a call in a delegate, of the instruction that calls the
     /// delegate.
     pub instruction: usize,
-    /// Id that the exporter gave to a call in a delegate.
+    /// Id that the exporter gave to the call inside the delegate; `None` for an instruction.
     pub part: Option<u32>,
 }
 

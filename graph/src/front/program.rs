@@ -39,7 +39,7 @@ pub struct Run<'p> {
     pub origins: BTreeMap<ValueId, usize>,
 }
 
-/// Converts the instructions of a method to graphs.
+/// Front end that converts the instructions of a method to graphs.
 pub struct FrontEnd<'m, 'p> {
     method: &'m Method<'p>,
     /// Graph of each delegate; `None` if unknown.
@@ -138,8 +138,8 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         self.delegates.get(index)?.as_ref()
     }
 
-    /// Returns the method's instructions as graphs. Instructions that graphs cannot express stay
-    /// between the runs.
+    /// Converts the method's instructions to graphs, one per run. Instructions that a graph cannot
+    /// express are left out and separate the runs.
     ///
     /// # Errors
     /// The method is malformed.

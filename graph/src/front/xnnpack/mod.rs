@@ -40,7 +40,7 @@ pub const BACKEND: &str = "XnnpackBackend";
 
 const HEADER: &[u8; 4] = b"XH00";
 
-/// Whether bytes are a blob of this delegate.
+/// Whether bytes are a blob of ExecuTorch's XNNPACK backend.
 pub(crate) fn is_blob(bytes: &[u8]) -> bool {
     is_header(bytes, HEADER)
 }
