@@ -227,7 +227,7 @@ impl Operator {
         &self.description().traits
     }
 
-    /// Returns the index, less than [`Operator::COUNT`].
+    /// Returns the index of the operator, less than [`Operator::COUNT`].
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -237,12 +237,13 @@ impl Operator {
         self.description().name
     }
 
-    /// Returns the name that instructions use, if any.
+    /// Returns the name that instructions use, such as `aten::add.out`; `None` if no instruction
+    /// exists.
     pub fn instruction(self) -> Option<&'static str> {
         self.description().instruction
     }
 
-    /// Returns the range of functional parameters that the instruction form lacks.
+    /// Returns the range of functional parameters that the instruction does not have.
     pub fn lacking(self) -> core::ops::Range<usize> {
         let (first, end) = self.description().lacking;
         first.into()..end.into()

@@ -16,9 +16,9 @@ use torchlet_core::ShapeDynamism;
 /// Alignment of state, in bytes.
 const ALIGN: usize = 16;
 
-/// Maximum number of planned buffers over all methods that receive state. Each of these methods
-/// also lists the buffers of the methods before it, as empty ones. A thousand methods stay below
-/// this limit.
+/// Maximum number of planned buffers that receive state, over all methods. Each method with such
+/// state also lists the buffers of the methods before it, as empty ones. A program with a thousand
+/// methods stays below this limit.
 const MAX_BUFFERS: usize = 1 << 20;
 
 /// Planned buffers for the state of methods: each method with such state declares one more buffer.
@@ -175,7 +175,7 @@ fn is_same_data(a: &TensorData<'_>, b: &TensorData<'_>) -> bool {
         (TensorData::Inside(Cow::Borrowed(a)), TensorData::Inside(Cow::Borrowed(b))) => {
             (a.as_ptr(), a.len()) == (b.as_ptr(), b.len())
         }
-        // The storage does not lend its bytes: compare contents.
+        // The storage cannot be borrowed: compare contents.
         (TensorData::Inside(a), TensorData::Inside(b)) => a == b,
         // External data is found by name, and the names are equal.
         (TensorData::Outside, TensorData::Outside) => true,

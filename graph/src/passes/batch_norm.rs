@@ -21,7 +21,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Folds norms into weights. Returns the number of norms.
+/// Folds batch norms into weights. Returns the number of folded norms.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| {
         node.operator == Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING

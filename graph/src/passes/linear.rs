@@ -21,7 +21,7 @@ use crate::graph::{Graph, Value, ValueId};
 use crate::operators::Operator;
 use alloc::vec;
 
-/// Converts such calls. Returns the number of changes.
+/// Converts matrix multiplications to linear layers. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| {
         let Some(out) = node.args.last().copied() else { return false };

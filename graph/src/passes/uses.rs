@@ -4,8 +4,8 @@ use crate::graph::{Graph, Node, Value, ValueId};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The call that produces each value, and the number of its uses. A snapshot: later changes of the
-/// graph are not reflected.
+/// For each value, the call that produces it and the number of its uses. A snapshot: later changes
+/// of the graph are not reflected.
 #[derive(Debug)]
 pub struct Uses {
     makers: Vec<Option<usize>>,
@@ -13,8 +13,8 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// Computes producers and uses. Members of lists are produced and used with the list. Graph
-    /// outputs and update sources count as one more use.
+    /// Computes producers and uses. Using or producing a list counts for each member of the list.
+    /// Graph outputs and update sources count as one more use.
     pub fn of(graph: &Graph<'_>) -> Self {
         let mut uses =
             Uses { makers: vec![None; graph.values.len()], counts: vec![0; graph.values.len()] };
@@ -32,12 +32,12 @@ impl Uses {
         uses
     }
 
-    /// The index of the call that produces a value.
+    /// Returns the index of the call that produces a value; `None` for other values.
     pub fn maker(&self, id: ValueId) -> Option<usize> {
         self.makers.get(id).copied().flatten()
     }
 
-    /// The number of arguments that a value is, including list members.
+    /// Returns the number of uses of a value, alone or as a member of a list.
     pub fn count_of(&self, id: ValueId) -> u32 {
         self.counts.get(id).copied().unwrap_or(0)
     }
