@@ -169,8 +169,8 @@ pub(crate) struct Beside {
 }
 
 /// Zero-initialised scratch memory in groups of four values: `counts` groups of counters, which
-/// each call resets to zero, and `shares` groups of partial results. Calls with the same sizes
-/// share it.
+/// each call resets to zero, and `shares` further groups, for partial results. Calls with the same
+/// sizes share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Shared {
     pub(crate) counts: usize,
