@@ -1,5 +1,5 @@
-//! Compiles a program for given processors: supported calls move into delegates, the others stay
-//! kernel instructions.
+//! Compiles a program for given processors: calls that a processor supports move into delegates,
+//! and all other calls stay kernel instructions.
 
 use crate::calls::kept;
 use crate::cells::{self, Cells};
@@ -300,8 +300,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             let inputs = inputs_of(&graphs);
             return Ok((with_state, runs, inputs));
         }
-        // One stateful delegate is not part of any run, since an argument of its call has no graph
-        // form. Then all stateful delegates stay delegates.
+        // A delegate with state is not part of any run, since a graph cannot express an argument of
+        // the delegate's call. Then all delegates with state stay delegates.
         for delegate in joined {
             let why = String::from("an argument of its call has no graph form");
             self.report.unreadable_delegates.push((delegate, why));
@@ -353,8 +353,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             asked.clone().any(|target| target.accepts(graph, node).is_ok())
                 || by_kernels(graph, node)
         });
-        // Only the preferred processor decides about these passes: they must not move calls from it
-        // to another one to save memory.
+        // Only the preferred processor decides about these passes, so that they do not move calls
+        // away from it just to save memory.
         let mut first = self.processors.targets.iter();
         let first = first.find(|it| place != Where::Nearby || it.shares_memory());
         let mut by_first = |graph: &Graph<'_>, node: &Node| {

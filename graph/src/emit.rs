@@ -127,8 +127,8 @@ impl<'m, 'p> Emitter<'m, 'p> {
 
     /// Returns the method values of the results of fused calls.
     ///
-    /// Result shapes are dynamic if the shapes of the inputs are, regardless of what the graph says
-    /// of the results, as if each call was an instruction of its own.
+    /// As if each call was a separate instruction, result shapes are dynamic if the shapes of the
+    /// inputs are, even if the graph declares the results static.
     ///
     /// # Errors
     /// A method cannot represent a value.
@@ -190,7 +190,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
         Ok(())
     }
 
-    /// Same as [`Self::value`], with a given dynamism for new tensors.
+    /// Like [`Self::value`], but new tensors get this dynamism.
     fn value_of(
         &mut self,
         graph: &Graph<'p>,

@@ -101,7 +101,7 @@ fn program<'p>(
         outputs.push(emitter.value(graph, *id)?);
     }
     method.instructions = emitter.finish();
-    // Results get a buffer of their own, as they must survive until the end.
+    // Results get a separate buffer, as they must survive until the end.
     let mut size = 0usize;
     for value in &outputs {
         if let Some(MethodValue::Tensor(tensor)) = method.values.get_mut(*value) {

@@ -39,8 +39,8 @@ pub enum Value<'p> {
     Tensor(Tensor<'p>),
 }
 
-/// Tensor of a graph. Its elements are contiguous in the order of its dims, whatever memory format
-/// the file specifies.
+/// Tensor of a graph. The elements are contiguous in dim order, whatever memory format the file
+/// specifies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor<'p> {
     /// Dtype inside the graph.

@@ -111,7 +111,7 @@ macro_rules! families {
         };
 
         impl Operator {
-            /// Returns the parameters of the functional form. Empty for fused operators whose
+            /// Returns the parameters of the functional operator. Empty for fused operators whose
             /// arguments depend on the fused calls.
             pub fn parameters(self) -> &'static [Parameter] {
                 let schemas = [$(&$family::PARAMETERS[..]),*];

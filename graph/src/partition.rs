@@ -58,9 +58,9 @@ pub fn partition(graph: &Graph<'_>, on: &[Option<usize>]) -> Vec<Part> {
     parts.collect()
 }
 
-/// Splits calls into alternating groups: calls for which `is_here` holds, and the others. Each call
-/// joins the earliest group of its kind that its dependencies allow, which minimizes the number of
-/// groups.
+/// Splits calls into alternating groups: calls for which `is_here` holds, and all other calls. Each
+/// call joins the earliest group of its kind that its dependencies allow, which minimizes the
+/// number of groups.
 fn turns(
     graph: &Graph<'_>,
     nodes: Vec<usize>,

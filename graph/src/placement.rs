@@ -18,8 +18,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::{Rates, Registry};
 
-/// Limit on the calls examined by the optimizer. Its cost is the number of regions times the number
-/// of calls, and programs may have any number of both.
+/// Limit on the calls examined by the optimizer. The optimizer's cost is the number of regions
+/// times the number of calls, and programs may have any number of both.
 const LOOKS: usize = 1 << 22;
 
 /// Whether a processor runs a call.

@@ -56,7 +56,7 @@ pub struct PartReport {
     pub calls: usize,
     /// Estimated time on this processor, if known.
     pub own: Option<Estimate>,
-    /// Estimated times on the other processors that support all of the calls.
+    /// Estimated time on each other processor that supports all of the calls.
     pub others: Vec<Estimate>,
 }
 

@@ -53,8 +53,8 @@ impl StateBuffers {
 
 impl Method<'_> {
     /// Assigns slots in a planned buffer to state without one: constants that instructions write,
-    /// and tensors without data that may be read before they are written. Elided views of the
-    /// former have the same name and data, and get the same slot.
+    /// and tensors without data that may be read before they are written. An elided view of such a
+    /// constant has the same name and data as the constant, and gets the same slot.
     ///
     /// # Errors
     /// No buffer is left, the state is too large, or a view differs in size from its state.

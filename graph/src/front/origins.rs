@@ -22,8 +22,8 @@ impl CallOrigin {
     }
 }
 
-/// Calls in a method's delegates, by instruction index and exporter's id. Their node ids follow
-/// those of the instructions, in this order.
+/// Calls in a method's delegates, by instruction index and exporter's id. The node ids of these
+/// calls follow the node ids of the instructions, in this order.
 #[derive(Debug)]
 pub(crate) struct Origins {
     instructions: usize,

@@ -1,8 +1,8 @@
 //! Front end for method instructions: converts straight-line instruction runs to graphs.
 //!
-//! Memory-planning artifacts of the exporter are undone. `out` variants become the functional
-//! operators that they came from, views become ordinary operators, and each write to a value makes
-//! a new value (SSA form). Delegates with known graphs are inlined.
+//! The front end reverses the exporter's memory planning. `out` variants become functional
+//! operators again, views become ordinary operators, and each write to a value creates a new value
+//! (SSA form). Delegates with known graphs are inlined.
 
 use crate::error::Error;
 use crate::front::constants::{Constants, Copies, Place, place};

@@ -26,7 +26,7 @@ use alloc::string::String;
 /// Description of an operator.
 #[derive(Clone, Copy)]
 pub(super) struct Description {
-    /// The name of the functional form.
+    /// Name of the functional operator.
     pub(super) name: &'static str,
     /// Name of the `out` variant that instructions call, whose outputs follow the inputs.
     pub(super) instruction: Option<&'static str>,
@@ -64,7 +64,7 @@ pub struct Traits {
     pub data_dependent: DataDependent,
     /// How an instruction lists its outputs.
     pub(crate) outputs: Outputs,
-    /// The parameter of the functional form that sets the memory layout of the output.
+    /// Parameter of the functional operator that sets the memory layout of the output.
     pub(crate) layout: MemoryLayout,
     /// The parameter that allows a copy to be incomplete when the call returns.
     pub(crate) non_blocking: Option<u8>,
@@ -273,8 +273,8 @@ pub(crate) enum Shape {
     Gemm(u8),
     /// First argument times the transposed second argument.
     Linear,
-    /// Like [`Linear`](Self::Linear), with the weights in the fourth argument. Their rows may be
-    /// padded.
+    /// Like [`Linear`](Self::Linear), with the weights in the fourth argument. The weight rows may
+    /// be padded.
     QuantizedLinear,
     /// Leading dims of the input; at most as many channels as the weights, the fourth argument.
     /// Spatial dims are not checked.

@@ -62,8 +62,8 @@ pub fn has_form(operator: Operator) -> bool {
 /// Lowers all calls of a graph.
 ///
 /// # Errors
-/// A call has no portable form, or its arguments do not match its operator. The message names the
-/// call and the reason.
+/// Portable kernels cannot compute a call, or the arguments of a call do not match the call's
+/// operator. The message names the call and the reason.
 pub fn run(graph: &mut Graph<'_>) -> Result<(), Error> {
     numbers::make_whole(graph);
     let calls = core::mem::take(&mut graph.nodes);

@@ -195,8 +195,8 @@ fn limit(b: &mut Builder<'_, '_>, limits: [i64; 2]) -> bool {
     slots.map(|slots| slots.copy_from_slice(&narrowed)).is_some()
 }
 
-/// Whether the integer form produces all outputs of a call that are used: max pooling lacks the
-/// indices.
+/// Whether integer kernels compute all used outputs of a call: for max pooling, they do not compute
+/// the indices.
 fn is_ours(builder: &Builder<'_, '_>, call: &Node, uses: &Uses) -> bool {
     if call.operator != Operator::MAX_POOL2D_WITH_INDICES {
         return true;
