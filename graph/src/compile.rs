@@ -160,7 +160,7 @@ struct Cut<'c, 'p> {
     floating: Vec<String>,
 }
 
-/// Speedup that a cost estimate must promise before a method leaves the kind of processor that it
+/// Estimated speedup that is required to move a run away from the kind of processor that the method
 /// was exported for. Estimates can be off by a factor of two.
 const CLEARLY: f64 = 2.0;
 

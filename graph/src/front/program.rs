@@ -27,15 +27,16 @@ use torchlet_core::{DataMap, Scalar, ScalarType, ShapeDynamism};
 pub struct Run<'p> {
     /// Range of the instructions that the graph replaces.
     pub instructions: Range<usize>,
-    /// What the run computes.
+    /// Graph that computes the same as the instructions.
     ///
     /// The inputs are method values that exist before the run. The outputs, and the new values of
-    /// the updates, are those that others may read: instructions outside the run, the caller, or
-    /// the next execution.
+    /// the updates, are the values that may be read outside the run: by other instructions, the
+    /// caller, or the next execution.
     pub graph: Graph<'p>,
     /// Maps values of the graph to the method values that they represent.
     ///
-    /// Values that overwrite an input have no entry: the graph's updates name their target.
+    /// Values that overwrite an input have no entry: the graph's updates name the overwritten
+    /// value.
     pub origins: BTreeMap<ValueId, usize>,
 }
 
@@ -54,7 +55,7 @@ pub struct FrontEnd<'m, 'p> {
     optional: Optional,
     /// Number of references to each method value, from instructions and from the method's outputs.
     mentions: Vec<u32>,
-    /// Node ids for calls inside delegates, if those get ids of their own.
+    /// Node ids for calls inside delegates, if these calls get separate ids.
     origins: Option<&'m Origins>,
 }
 

@@ -41,7 +41,8 @@ impl Buffers {
     /// Finds the buffers of a graph whose updates are known.
     ///
     /// # Errors
-    /// A buffer certainly changes, but no output, or more than one, could be its new value.
+    /// A buffer certainly changes, but no output can be its new value, or the first such output
+    /// could also be the new value of another buffer.
     pub fn of(graph: &Graph<'_>) -> Result<Self, Error> {
         let views = Views::of(graph);
         let mut written = BTreeSet::new();
