@@ -1,4 +1,4 @@
-//! Registers Vulkan as a device API.
+//! The registration of Vulkan as a device API of torchlet.
 
 use crate::device::{DeviceInfo, PIPELINE_CACHE_VARIABLE};
 use crate::{BACKEND_NAME, VulkanBackend, VulkanBackendBuilder, VulkanTarget};

@@ -11,7 +11,7 @@ use torchlet_gpu::matrix_units::Benchmark;
 use torchlet_gpu::{StateTensor, rewrite};
 use torchlet_graph::graph::Graph;
 
-/// Compiles a graph for a device.
+/// Compiles a graph for a device into a session that can run it.
 pub(crate) fn compile(
     build: Build<'_>,
     mut graph: Graph<'_>,
@@ -36,7 +36,8 @@ pub(crate) fn compile(
     if uses_units {
         return loaded.record(build, watch);
     }
-    // This happens once per device, whose result is stored from then on. The memory is freed first,
+    // The benchmark found that matrix units are slow, so the graph is compiled again without them.
+    // This happens once per device, because the result is stored. The memory is freed first,
     // because two copies may not fit on the device.
     let (graph, state_tensors) = loaded.unload();
     let planned = Planned::new(build, graph, state_tensors, choices(context), watch)?;

@@ -7,7 +7,7 @@ use torchlet_core::{DelegateError, KernelError, Message, ProgramError};
 /// An error of the Vulkan delegate.
 #[derive(Debug, Clone)]
 pub(crate) enum Error {
-    /// No usable driver or device exists.
+    /// No usable driver or device was found.
     Unavailable(String),
     /// The delegate's data is invalid.
     Invalid(String),
@@ -21,7 +21,7 @@ pub(crate) enum Error {
     Hung(Duration),
     /// The run was cancelled; the device may still be busy.
     Cancelled,
-    /// An argument of the delegate's call is invalid.
+    /// An argument of the delegate call is invalid.
     Argument(KernelError),
 }
 
@@ -34,12 +34,12 @@ impl Error {
         Error::Unsupported(what.into())
     }
 
-    /// Adds the name of the Vulkan call that failed.
+    /// Returns a function that turns the result of the Vulkan call with this name into an error.
     pub(crate) fn of(call: &'static str) -> impl FnOnce(vk::Result) -> Error {
         move |result| Error::Vulkan(call, result)
     }
 
-    /// Whether freeing memory may help.
+    /// Whether the error may disappear after memory is freed.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         type Code = vk::Result;
         matches!(

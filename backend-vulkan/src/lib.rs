@@ -2,13 +2,14 @@
 //! that the torchlet compiler assigns to the GPU, on any Vulkan 1.1 device.
 //!
 //! A delegate blob, from either source, is parsed into a graph ([`torchlet_graph`]) that is
-//! independent of the blob. The graph is planned without Vulkan ([`torchlet_gpu`]): dispatches over
-//! named buffers, a memory plan, constants. The plan is loaded onto the device ([`load`]), recorded
-//! once ([`recorded`]) and replayed ([`session`]). All Vulkan calls are in [`device`].
+//! independent of the blob. The graph is planned without Vulkan ([`torchlet_gpu`]); the plan
+//! consists of dispatches over named buffers, a memory plan, and constants. The plan is loaded onto
+//! the device ([`load`]), recorded once ([`recorded`]) and replayed ([`session`]). All Vulkan calls
+//! are in [`device`].
 //!
 //! Memory layouts in the blob are hints for mobile GPUs and are ignored: tensors are row-major
-//! buffers. 64-bit types are narrowed as the exporter narrows them. The Vulkan loader is opened at
-//! run time; without a loader, the backend reports itself as unavailable.
+//! buffers. 64-bit types are narrowed, as the exporter does. The Vulkan loader is opened at run
+//! time; without a loader, the backend reports itself as unavailable.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -103,9 +104,9 @@ impl VulkanBackendBuilder {
     }
 
     /// Caches compiled pipelines in this folder, in one file per device and driver, which makes
-    /// later loads faster. `off` means no folder. The default is the environment variable
-    /// `TORCHLET_VULKAN_PIPELINE_CACHE`; without it, nothing is written. [`user_cache_folder`]
-    /// returns a suitable folder.
+    /// later loads faster. The value `off` disables the cache. The default is the environment
+    /// variable `TORCHLET_VULKAN_PIPELINE_CACHE`; without it, nothing is written.
+    /// [`user_cache_folder`] returns a suitable folder.
     pub fn pipeline_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.pipeline_cache = Some(folder.into());
         self
@@ -121,7 +122,7 @@ impl VulkanBackendBuilder {
 
     /// Limits the device memory for tensors and weights, in bytes. A program that exceeds the limit
     /// fails to load. The default is the environment variable `TORCHLET_VULKAN_MEMORY_LIMIT`;
-    /// without it, there is no limit.
+    /// without it, memory is not limited.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.options.memory_limit = Some(bytes);
         self
@@ -137,24 +138,26 @@ impl VulkanBackendBuilder {
     }
 
     /// Autotunes each program when it is loaded, for roughly this long. Calls that have several
-    /// kernel variants run with each of them, and the fastest is used from then on. Results are
-    /// stored with the [pipelines](Self::pipeline_cache) and apply to all programs with the same
-    /// kernel shapes, even when tuning is off. The default is the environment variable
-    /// `TORCHLET_VULKAN_TUNE`, in seconds; without it, nothing is measured. Tuning does not change
-    /// state or outputs. It needs device memory for a second copy of the program; without it,
-    /// tuning is skipped.
+    /// kernel variants run with each variant, and the fastest variant is used from then on. Results
+    /// are stored with the [pipelines](Self::pipeline_cache) and apply to all programs with the
+    /// same kernel shapes, even when tuning is off. The default is the environment variable
+    /// `TORCHLET_VULKAN_TUNE`, in seconds; without it, nothing is measured.
+    ///
+    /// Tuning does not change state or outputs. It requires device memory for a second copy of the
+    /// program; if that memory is not available, tuning is skipped.
     pub fn tune(mut self, longest: Duration) -> Self {
         self.options.tune = Some(longest);
         self
     }
 
-    /// Sets whether the first load of a program that would use matrix units
-    /// (`VK_KHR_cooperative_matrix`) measures one GEMM with and without them. The measurement lasts
-    /// a few milliseconds. If matrix units are not faster, for example because the driver emulates
-    /// them, all later programs avoid them on this device. The result is stored with the
-    /// [pipelines](Self::pipeline_cache). The default is the environment variable
-    /// `TORCHLET_VULKAN_PROBE_MATRICES` (`on` or `off`), then `on`. If off, every feature that the
-    /// device lists is used.
+    /// Sets whether matrix units (`VK_KHR_cooperative_matrix`) are benchmarked. The first load of a
+    /// program that would use them then measures one GEMM with and without them, which lasts a few
+    /// milliseconds. If they are not faster, for example because the driver emulates them, no
+    /// program uses them on this device from then on. The result is stored with the
+    /// [pipelines](Self::pipeline_cache).
+    ///
+    /// The default is the environment variable `TORCHLET_VULKAN_PROBE_MATRICES` (`on` or `off`),
+    /// then `on`. If off, matrix units are used whenever the device lists them.
     pub fn probe_matrices(mut self, probe: bool) -> Self {
         self.options.probe_matrices = Some(probe);
         self
@@ -184,31 +187,31 @@ impl VulkanBackendBuilder {
         self
     }
 
-    /// Simulates a device limit on workgroups per dimension: larger dispatches are folded or split.
-    /// For tests.
+    /// Simulates a device limit of `most` workgroups per dimension. Larger dispatches are folded or
+    /// split. For tests.
     #[doc(hidden)]
     pub fn fold_workgroups_at(mut self, most: u32) -> Self {
         self.options.fold_at = Some(most);
         self
     }
 
-    /// For tests: simulates a device that allows at most `most` storage buffers per shader. Some
-    /// programs need 7.
+    /// Simulates a device that supports at most `most` storage buffers per shader; some programs
+    /// need 7. For tests.
     #[doc(hidden)]
     pub fn storage_buffers(mut self, most: u32) -> Self {
         self.options.buffers = Some(most);
         self
     }
 
-    /// Chooses kernels as for a device that this many invocations saturate. For tests.
+    /// Chooses kernels as for a device that `count` invocations saturate. For tests.
     #[doc(hidden)]
     pub fn busy_invocations(mut self, count: usize) -> Self {
         self.options.busy = Some(count);
         self
     }
 
-    /// Computes each call with the kernel variant of this index, if it has that many; 0 is the
-    /// default variant. For tests.
+    /// Makes every call use the kernel variant of this index, if the call has that many variants; 0
+    /// is the default variant. For tests.
     #[doc(hidden)]
     pub fn force_variant(mut self, way: u8) -> Self {
         self.options.variant = Some(way);
@@ -222,8 +225,8 @@ impl VulkanBackendBuilder {
         self
     }
 
-    /// Lists the devices, without opening any. Each entry has the features that remain after
-    /// [`disable`](Self::disable) and, if a [pipeline cache](Self::pipeline_cache) folder is set,
+    /// Lists the devices, without opening any of them. Each entry has the features that are not
+    /// [disabled](Self::disable) and, if a [pipeline cache](Self::pipeline_cache) folder is set,
     /// the measurements stored there.
     ///
     /// # Errors
@@ -249,7 +252,7 @@ impl VulkanBackend {
         Self::builder().device(device).build()
     }
 
-    /// Returns a builder.
+    /// Returns a builder with default options.
     pub fn builder() -> VulkanBackendBuilder {
         VulkanBackendBuilder::default()
     }
@@ -274,7 +277,8 @@ impl VulkanBackend {
         contexts.values().map(|context| context.transfers.load(Ordering::Relaxed)).sum()
     }
 
-    /// Returns the context of the device that a module names; without a name, the backend's device.
+    /// Returns the context of the device that `named` selects by index or by part of its name.
+    /// Without `named`, returns the context of the backend's device.
     fn context(&self, named: Option<&str>) -> Result<Arc<Context>, Error> {
         // The lock is held while a device is opened, so that it is opened only once.
         let mut contexts = lock(&self.contexts);
@@ -311,7 +315,8 @@ impl Backend for VulkanBackend {
     }
 
     fn rates(&self) -> Option<Rates> {
-        // Does not wait for a device that is being opened: its kind is known without opening it.
+        // A device that is just being opened is not waited for: its kind is known without opening
+        // it.
         let contexts = match self.contexts.try_lock() {
             Ok(contexts) => Some(contexts),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -363,8 +368,8 @@ impl Backend for VulkanBackend {
     }
 }
 
-/// Parses a delegate blob into a graph and its state tensors. State is listed only for blobs of the
-/// torchlet compiler, because the exporter does not say which tensors are state.
+/// Parses a delegate blob into a graph and its state tensors. State tensors are listed only for
+/// blobs of the torchlet compiler, because the exporter does not say which tensors are state.
 fn read<'p>(
     bytes: &'p [u8],
     named: &Named<'_, 'p>,
@@ -378,7 +383,7 @@ fn read<'p>(
     Ok((graph, state_tensors))
 }
 
-/// A compiled graph as a delegate.
+/// A delegate that runs a compiled graph.
 struct VulkanDelegate {
     session: Box<Session>,
     device: Arc<Context>,
@@ -386,7 +391,7 @@ struct VulkanDelegate {
 }
 
 impl VulkanDelegate {
-    /// Runs `work` once the device has finished any cancelled run.
+    /// Runs `work` on the session once the device has finished any cancelled run.
     fn with_idle<T>(
         &mut self,
         work: impl FnOnce(&mut Session) -> Result<T, Error>,

@@ -19,25 +19,25 @@ use torchlet_graph::graph::Graph;
 #[derive(Clone, Copy)]
 pub(crate) struct Build<'b> {
     pub(crate) context: &'b Arc<Context>,
-    /// Whether a tracer listens from the first run on.
+    /// Whether a tracer receives events from the first run on.
     pub(crate) traced: bool,
-    /// Whether the graph is only run at its largest shapes, to be measured.
+    /// Whether the graph is compiled only to be measured, at its largest shapes.
     pub(crate) trial: bool,
     pub(crate) parallel: &'b dyn Parallel,
-    /// Whether the borrowed data of the graph outlives the compiled graph.
+    /// Whether the data that the graph borrows outlives the compiled graph.
     pub(crate) lasts: bool,
-    /// Device features to leave unused.
+    /// Device features that must not be used.
     pub(crate) without: &'b [DeviceFeature],
 }
 
-/// A planned graph, with the weights that are already on the device.
+/// A planned graph, and the shared weights that are already on the device.
 pub(crate) struct Planned<'g> {
     plan: Plan<'g>,
     encoded: Encoded,
     found: HashMap<TensorId, SharedWeight<Arc<Buffer>>>,
 }
 
-/// A planned graph in memory.
+/// A planned graph whose memory, constants and pipelines are on the device.
 pub(crate) struct Loaded<'g> {
     plan: Plan<'g>,
     encoded: Encoded,
@@ -67,12 +67,13 @@ impl<'g> Planned<'g> {
         Ok(Planned { plan, encoded, found })
     }
 
-    /// Returns the encoded steps.
+    /// Returns the steps of the graph.
     pub(crate) fn steps(&self) -> &[Step] {
         &self.encoded.steps
     }
 
-    /// Allocates memory, uploads the constants, and creates the pipelines, with those of `others`.
+    /// Allocates memory, uploads the constants, and creates the pipelines of the graph and those in
+    /// `others`.
     pub(crate) fn load(
         self,
         build: Build<'_>,
@@ -93,7 +94,7 @@ impl<'g> Planned<'g> {
         let mut keys: Vec<&PipelineKey> = needed.iter().collect();
         keys.extend(warm.iter().filter(|key| !needed.contains(key)));
         keys.extend(others.iter().filter(|key| !needed.contains(key) && !warm.contains(key)));
-        // The largest modules first, so that no long compilation is left running alone at the end.
+        // The largest modules first, so that the end does not wait for a single long compilation.
         keys.sort_by_key(|key| std::cmp::Reverse(key.module.spirv.len()));
         let constants = plan.constants(state, memory_plan::Memory::Constants)?;
         let weights = plan.constants(state, memory_plan::Memory::Weights)?;
@@ -106,7 +107,8 @@ impl<'g> Planned<'g> {
             Box::new(|| {
                 let start = Instant::now();
                 match context.pipelines.get(key) {
-                    // Pipelines of other shapes may never be needed: their errors are ignored.
+                    // Pipelines for smaller shapes may never be needed, so errors of these are
+                    // ignored.
                     Err(error) if needed.contains(key) || error.is_device_loss() => {
                         return Err(error);
                     }
@@ -142,7 +144,7 @@ impl<'g> Loaded<'g> {
         (self.plan.graph, self.plan.state_tensors)
     }
 
-    /// Records the plan.
+    /// Records the plan, which makes it ready to run.
     pub(crate) fn record(self, build: Build<'_>, watch: &mut Stopwatch) -> Result<Session, Error> {
         let Loaded { plan, encoded, mut memory } = self;
         let context = build.context;

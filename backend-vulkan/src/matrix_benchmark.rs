@@ -1,4 +1,4 @@
-//! Runs the benchmark of a device's matrix units.
+//! Runs the benchmark of matrix units ([`torchlet_gpu::matrix_units`]) on a device.
 
 use crate::device::Context;
 use crate::error::Error;
@@ -9,13 +9,13 @@ use torchlet_gpu::matrix_units::{
 };
 use torchlet_graph::graph::Graph;
 
-/// Whether the device can be measured and the result is not known.
+/// Whether the benchmark can run on the device, and its result is not known yet.
 pub(crate) fn is_open(context: &Context) -> bool {
     context.clock.is_some() && context.matrices.get().is_none()
 }
 
-/// Runs the benchmark. Returns whether the device keeps its matrix units, and a message for
-/// traces. If measuring fails, it keeps them.
+/// Runs the benchmark. Returns whether programs use matrix units on the device, and a message for
+/// traces. If measuring fails, programs use them.
 ///
 /// # Errors
 /// The device was lost.
@@ -26,7 +26,7 @@ pub(crate) fn settle(benchmark: &Benchmark, build: Build<'_>) -> Result<(bool, S
         measured => measured.ok().flatten(),
     };
     let context = build.context;
-    // If several loads measure at the same time, the first result is used.
+    // If several loads measure at the same time, the first result counts.
     let mut decides = false;
     let uses_units = *context.matrices.get_or_init(|| {
         decides = true;
@@ -50,8 +50,8 @@ fn trials(benchmark: &Benchmark, build: Build<'_>) -> Result<[Trial; 2], Error> 
     Ok([Trial::new(build, &benchmark.graph, 0)?, Trial::new(without, &benchmark.graph, 0)?])
 }
 
-/// Runs the benchmark before a program is autotuned, so that tuning considers only the remaining
-/// variants.
+/// Runs the benchmark before a program is autotuned. If matrix units are slow, tuning then skips
+/// the variants that use them.
 ///
 /// # Errors
 /// The device was lost.

@@ -9,17 +9,17 @@ use torchlet_core::Serial;
 use torchlet_gpu::transfer::{from_staging, to_staging};
 use torchlet_gpu::{Binding as PlannedBinding, BufferId, PREFETCH_OUTPUT_BYTES, Plan, StateTensor};
 
-/// The buffers of a compiled graph, except those of its recordings.
+/// The buffers of a compiled graph. Each recording has additional buffers.
 pub(crate) struct Memory {
     tensors: Vec<Buffer>,
     pub(crate) constants: Vec<Buffer>,
     /// Weights that never change; other graphs may share them.
     pub(crate) weights: Vec<Arc<Buffer>>,
     pub(crate) holder: Holder,
-    /// Staging buffers: the host writes inputs to the first and reads outputs from the second.
+    /// Staging buffers: the host writes inputs to `inputs`, and reads outputs from `outputs`.
     pub(crate) inputs: Buffer,
     pub(crate) outputs: Buffer,
-    /// Partial results of a search, and their size in bytes.
+    /// The buffer for partial results of an argmax search, and its size in bytes.
     search: Option<(Buffer, u64)>,
     /// The output of weight prefetches; nothing reads it.
     prefetch_output: Option<Buffer>,
@@ -27,7 +27,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Allocates the buffers of a plan, except for its weights.
+    /// Allocates the buffers of a plan, except those of the weights.
     pub(crate) fn new(context: &Arc<Context>, plan: &Plan<'_>) -> Result<Self, Error> {
         let [inputs, outputs] = plan.staging_bytes;
         Ok(Memory {
@@ -51,12 +51,13 @@ impl Memory {
         [&self.inputs, &self.outputs].map(Buffer::is_on_device)
     }
 
-    /// Whether partial results of a search fit into their buffer.
+    /// Whether the current buffer can hold this many bytes of partial results of a search.
     pub(crate) fn has_search(&self, bytes: u64) -> bool {
         bytes == 0 || self.search.as_ref().is_some_and(|(_, room)| *room >= bytes)
     }
 
-    /// Replaces the buffer for partial results of a search. No recording may refer to it.
+    /// Replaces the buffer for partial results of a search with a larger one. No recording may
+    /// refer to the old buffer.
     pub(crate) fn grow_search(&mut self, bytes: u64) -> Result<(), Error> {
         // Freed first, since the allocation may fail.
         self.search = None;
@@ -64,7 +65,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns a buffer of a plan.
+    /// Returns the Vulkan buffer for a buffer name of the plan.
     pub(crate) fn raw(&self, id: BufferId) -> Result<vk::Buffer, Error> {
         let buffer = match id {
             BufferId::Tensors(index) => self.tensors.get(index),

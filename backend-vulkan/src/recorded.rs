@@ -11,17 +11,17 @@ use torchlet_gpu::{BufferId, Label, Replay, Schedule, Search, Step};
 /// A recorded schedule.
 pub(crate) struct Recorded {
     pub(crate) recording: Recording,
-    /// Data for replaying the recording with other integers.
+    /// The data for replaying the recording with changed integers.
     pub(crate) replay: Replay,
-    /// The recorded search that replaces an output.
+    /// The argmax search that replaces an output, if it was recorded.
     pub(crate) search: Option<Search>,
-    /// The label of each command; `None` without a tracer.
+    /// The label of each command; `None` if nothing is traced.
     pub(crate) labels: Option<Vec<Label>>,
     parameters: Option<Parameters>,
 }
 
-/// Parameter memory: the staging buffer that the host writes, and the device buffer that shaders
-/// read.
+/// The buffers for parameters: the staging buffer that the host writes, and the device buffer that
+/// shaders read.
 struct Parameters {
     staging: Buffer,
     device: Buffer,
@@ -61,7 +61,7 @@ impl Recorded {
         self.recording.record(&commands, self.labels.is_some())
     }
 
-    /// Writes new parameters of the calls that read integers.
+    /// Writes the new parameters of the calls that read integers.
     pub(crate) fn write_parameters(&mut self, steps: &[Step]) -> Result<(), Error> {
         match &mut self.parameters {
             Some(Parameters { staging, .. }) => {

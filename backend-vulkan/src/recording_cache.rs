@@ -1,11 +1,11 @@
-//! Cache of recordings for shapes that were run before. A language model alternates between prompts
-//! and single tokens, so the recording for a token is used again.
+//! A cache of recordings for shapes that were run before. A language model alternates between
+//! prompts and single tokens, so the recording for a single token is used again.
 
 use crate::error::Error;
 use crate::recorded::Recorded;
 use torchlet_gpu::{Shapes, State};
 
-/// The maximum number of cached recordings beside the current one.
+/// The maximum number of cached recordings, in addition to the current one.
 const MAX_CACHED: usize = 3;
 
 /// The cache key of a recording.
@@ -13,7 +13,7 @@ const MAX_CACHED: usize = 3;
 pub(crate) struct RecordingKey {
     /// The sizes of each tensor input, in order.
     pub(crate) sizes: Vec<Vec<usize>>,
-    /// The output to search (argmax) instead of returning it.
+    /// The index of the output that an argmax search replaces, if any.
     pub(crate) wanted: Option<usize>,
 }
 
@@ -25,22 +25,23 @@ pub(crate) struct CachedRecording {
 }
 
 impl CachedRecording {
-    /// Creates an entry for a recording that has yet to be made, with these shapes.
+    /// Creates an entry with a recording that is still empty and the shapes that it will be
+    /// recorded for.
     pub(crate) fn new(key: RecordingKey, recorded: Recorded, shapes: Shapes) -> Self {
         CachedRecording { key, recorded, shapes }
     }
 
-    /// Exchanges the current recording with this one.
+    /// Exchanges the current recording and state with the cached ones.
     pub(crate) fn exchange(&mut self, recorded: &mut Recorded, state: &mut State) {
         std::mem::swap(recorded, &mut self.recorded);
         self.shapes.exchange(state);
     }
 }
 
-/// Recordings for other shapes than the current ones.
+/// The cached recordings; the current recording is not one of them.
 #[derive(Default)]
 pub(crate) struct RecordingCache {
-    /// The most recently used is last.
+    /// The cached recordings; the most recently used one is last.
     entries: Vec<CachedRecording>,
 }
 
@@ -51,8 +52,8 @@ impl RecordingCache {
         found.map(|at| self.entries.remove(at))
     }
 
-    /// Removes and returns the least recently used recording if the cache is full: much of it,
-    /// above all descriptors, may stay valid for other shapes.
+    /// If the cache is full, removes and returns the least recently used recording, to be recorded
+    /// anew. Much of it, above all descriptors, may stay valid for other shapes.
     pub(crate) fn take_oldest_if_full(&mut self) -> Option<CachedRecording> {
         (self.entries.len() >= MAX_CACHED).then(|| self.entries.remove(0))
     }
@@ -67,7 +68,7 @@ impl RecordingCache {
         self.entries.clear();
     }
 
-    /// Frees the cached recordings if that may resolve the error; otherwise returns the error.
+    /// Frees the cached recordings if that may resolve the error. Otherwise, returns the error.
     pub(crate) fn evict(&mut self, error: Error) -> Result<(), Error> {
         if !error.is_out_of_memory() || self.entries.is_empty() {
             return Err(error);

@@ -1,4 +1,4 @@
-//! A session runs a planned graph: it owns memory and recordings.
+//! A session owns the memory and the recordings of a compiled graph, and runs it.
 
 use crate::device::{Clock, Context};
 use crate::error::Error;
@@ -19,7 +19,7 @@ use torchlet_gpu::{
 };
 use torchlet_graph::front::vulkan::{Argument, CallLayout};
 
-/// A graph that is ready to run.
+/// A compiled graph that is ready to run.
 pub(crate) struct Session {
     plan: Plan<'static>,
     /// The current shapes and integers.
@@ -29,19 +29,19 @@ pub(crate) struct Session {
     /// count after the first call.
     layout: Option<(usize, CallLayout)>,
     current: Recorded,
-    /// Whether the current recording matches the current shapes.
+    /// Whether the current recording matches the current shapes and integers.
     recorded: bool,
-    /// The output that the caller wants searched (argmax) instead of returned.
+    /// The index of the output that the caller wants replaced by an argmax search, if any.
     wanted: Option<usize>,
-    /// Recordings for other shapes.
+    /// Recordings for other shapes than the current ones.
     cache: RecordingCache,
-    // Dropped behind the recordings, which wait for their submissions.
+    // Dropped after the recordings, which wait for their submissions.
     memory: Memory,
     context: Arc<Context>,
 }
 
 impl Session {
-    /// Records a plan whose constants are in memory.
+    /// Records a plan whose constants are on the device.
     pub(crate) fn new(
         context: &Arc<Context>,
         plan: Plan<'_>,
@@ -69,8 +69,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns the positions of inputs and outputs among the arguments. They are found at the first
-    /// call, because the number of arguments is unknown until then.
+    /// Returns the positions of inputs and outputs among the arguments. They are determined in the
+    /// first call, because the number of arguments is unknown until then.
     fn layout(&mut self, call: &DelegateCall<'_, '_>) -> Result<CallLayout, Error> {
         let count = call.len();
         if let Some((_, layout)) = self.layout.as_ref().filter(|(known, _)| *known == count) {
@@ -87,8 +87,8 @@ impl Session {
         Ok(layout)
     }
 
-    /// Runs the graph on the arguments of a call. If an output was searched instead of returned,
-    /// the result is its number of rows.
+    /// Runs the graph on the arguments of a call. If an argmax search replaced an output, returns
+    /// the number of rows of that output.
     pub(crate) fn run(
         &mut self,
         call: &mut DelegateCall<'_, '_>,
@@ -166,7 +166,7 @@ impl Session {
             self.current.replay.reads = Some(reads);
             watch.lap("encode");
             self.record_or_evict(steps, &mut watch)?;
-            // Other shapes may have created new pipelines.
+            // Recording may have created new pipelines.
             self.context.pipelines.save();
         }
         let parallel = invoke.parallel();
@@ -212,7 +212,7 @@ impl Session {
         Ok(found)
     }
 
-    /// Reports the timing of the run's phases and commands to the tracer, if any.
+    /// Reports the times of the run's phases and commands to the tracer, if any.
     fn report(&self, call: &DelegateCall<'_, '_>, watch: &Stopwatch) -> Result<(), Error> {
         let Some(labels) = &self.current.labels else { return Ok(()) };
         watch.report(|event| call.trace(event));
@@ -232,12 +232,12 @@ impl Session {
         Some(clock.ticks(began))
     }
 
-    /// Switches to the recording for these sizes and this search: the current one, a cached one, or
-    /// an empty one that has yet to be recorded.
+    /// Switches to the recording with this key: the current one, a cached one, or an empty one that
+    /// has yet to be recorded.
     ///
     /// # Errors
-    /// An input exceeds its bound, or memory for another recording is missing. Nothing changes
-    /// then.
+    /// An input exceeds its bound, or no memory is available for another recording. The session is
+    /// unchanged then.
     fn switch_to(&mut self, key: RecordingKey) -> Result<(), Error> {
         let sizes = self.plan.input_sizes(&self.state);
         let now = RecordingKey { sizes, wanted: self.wanted };
@@ -299,7 +299,7 @@ impl Session {
         let mut schedule = scheduler.schedule(&mut current.replay, self.wanted)?;
         let bytes = schedule.search.map_or(0, |search| search.scratch_bytes());
         if !memory.has_search(bytes) {
-            // Drops everything that uses the old memory.
+            // Drops everything that refers to the old buffer.
             current.recording.unbind();
             cache.clear();
             memory.grow_search(bytes)?;
@@ -314,8 +314,8 @@ impl Session {
         Ok(())
     }
 
-    /// Runs once with zeros as inputs, and returns the time of each command, in ticks, with the
-    /// call that it belongs to.
+    /// Runs once with zeros as inputs. Returns the time of each command in ticks, with the index of
+    /// the graph's call that the command belongs to.
     pub(crate) fn measure(&mut self) -> Result<Vec<(usize, u64)>, Error> {
         self.memory.inputs.mapped().fill(0);
         self.current.recording.run()?;
@@ -330,20 +330,20 @@ impl Session {
         Ok(ticks.collect())
     }
 
-    /// Waits for a cancelled run to finish on the device, which owns the memory until then. Other
+    /// Waits until the device has finished a cancelled run, which uses the memory until then. Other
     /// delegates are unaffected: they share only weights, which are read-only.
     pub(crate) fn finish_pending(&self) -> Result<(), Error> {
         self.cache.wait()?;
         self.current.recording.wait()
     }
 
-    /// Restores the initial contents of all buffers.
+    /// Restores the initial contents of all state buffers.
     pub(crate) fn reset(&mut self) -> Result<(), Error> {
         let contents = self.plan.initial_state(&self.state)?;
         upload(&contents, &self.context, &mut self.memory.constants, &Serial, Vec::new())
     }
 
-    /// Returns the tuning questions of the calls.
+    /// Returns the tuning questions, by the index of their call.
     pub(crate) fn questions(&self) -> HashMap<usize, Question> {
         self.state.questions()
     }
@@ -381,7 +381,7 @@ fn missing_results() -> Error {
     Error::invalid("the argmax results lie outside of their memory")
 }
 
-/// Describes an argument of a call.
+/// Describes an argument of a delegate call for the plan.
 fn argument(call: &DelegateCall<'_, '_>, at: usize) -> Argument {
     match call.arguments().info(at) {
         Ok(tensor) => Argument::Tensor {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 use torchlet_core::{DelegateClock, DelegateEvent};
 
-/// A phase of a run on the host.
+/// A phase of a load or run on the host.
 struct Lap {
     name: &'static str,
     detail: String,
@@ -11,7 +11,7 @@ struct Lap {
     end: u64,
 }
 
-/// Measures the phases of a run on the host; does nothing without a listener.
+/// Measures the phases of a load or run on the host. Does nothing without a tracer.
 pub(crate) struct Stopwatch {
     begin: Option<Instant>,
     /// Time measured before `begin`, in nanoseconds.
@@ -25,8 +25,8 @@ impl Stopwatch {
         Stopwatch { begin: runs.then(Instant::now), before: 0, laps: Vec::new(), last: 0 }
     }
 
-    /// Continues an earlier stopwatch that began at `start` or later. For one that began before,
-    /// its phases are only summarised, as the time that they lasted.
+    /// Continues an earlier stopwatch that began at `start` or later. If it began before `start`,
+    /// only the total time of its phases is kept.
     pub(crate) fn after(earlier: Stopwatch, start: Instant) -> Self {
         if earlier.begin.is_some_and(|begin| begin >= start) {
             return Stopwatch { begin: Some(Instant::now()), before: earlier.last, ..earlier };
@@ -40,12 +40,12 @@ impl Stopwatch {
         watch
     }
 
-    /// Ends a phase and begins the next one.
+    /// Ends the current phase, which gets this name, and begins the next one.
     pub(crate) fn lap(&mut self, name: &'static str) {
         self.lap_of(name, String::from("host"));
     }
 
-    /// Ends a phase that has a detail text.
+    /// Ends the current phase, which gets this name and detail text, and begins the next one.
     pub(crate) fn lap_of(&mut self, name: &'static str, detail: String) {
         let Some(begin) = self.begin else { return };
         let elapsed = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -54,14 +54,14 @@ impl Stopwatch {
         self.last = now;
     }
 
-    /// Returns the nanoseconds from the start of the stopwatch to `time`; `None` if it is not
-    /// running or started later.
+    /// Returns the nanoseconds from the start of the stopwatch to `time`. Returns `None` if the
+    /// stopwatch is not running or started later.
     pub(crate) fn nanoseconds_until(&self, time: Instant) -> Option<u64> {
         let since = time.checked_duration_since(self.begin?)?;
         Some(self.before.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Reports all phases.
+    /// Reports all phases to the tracer.
     pub(crate) fn report(&self, tell: impl Fn(&DelegateEvent<'_>)) {
         for (order, lap) in self.laps.iter().enumerate() {
             tell(&DelegateEvent {

@@ -14,12 +14,13 @@ pub struct VulkanTarget {
 }
 
 impl VulkanTarget {
-    /// A device with only the guarantees of Vulkan 1.1.
+    /// Returns the target for a device with only the guarantees of Vulkan 1.1.
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// The device that a backend uses, or [`any`](Self::any) if it finds no device.
+    /// Returns the target for the device that a backend uses; [`any`](Self::any) if the backend
+    /// finds no device.
     pub fn of(backend: &VulkanBackend) -> Self {
         let Ok(context) = backend.context(None) else { return Self::any() };
         let support = Support::new(context.features.clone(), context.limits.clone());
@@ -35,7 +36,7 @@ impl VulkanTarget {
     /// Checks whether the device can run a whole graph as one delegate.
     ///
     /// # Errors
-    /// The reason why not, as text for the user.
+    /// The reason why the device cannot run the graph, as text for the user.
     pub fn runs(&self, graph: &Graph<'_>) -> Result<(), String> {
         self.support.runs(graph)
     }

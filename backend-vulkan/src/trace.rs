@@ -4,9 +4,9 @@ use crate::device::Clock;
 use torchlet_core::{DelegateCall, DelegateClock, DelegateEvent};
 use torchlet_gpu::Label;
 
-/// Reports the commands of a recording. `times` are the timestamps before the first command and
-/// after each command. `first` is the first timestamp in ticks since the delegate was called, if
-/// known.
+/// Reports the commands of a recording to the tracer. `times` has the timestamp before the first
+/// command and the timestamps after each command. `first` is the time of the first timestamp, in
+/// ticks since the delegate was called, if known.
 pub(crate) fn report_commands(
     call: &DelegateCall<'_, '_>,
     labels: &[Label],

@@ -1,4 +1,4 @@
-//! A program that is compiled to be measured.
+//! A program that is compiled in order to be measured.
 
 use crate::error::Error;
 use crate::load::{Build, Planned};
@@ -9,10 +9,10 @@ use torchlet_gpu::device::Question;
 use torchlet_gpu::{Choices, tuning};
 use torchlet_graph::graph::Graph;
 
-/// The compiled graph with one variant index.
+/// A graph that is compiled with one variant index.
 pub(crate) struct Trial {
     session: Session,
-    /// The questions of the calls.
+    /// The tuning questions, by the index of their call.
     questions: HashMap<usize, Question>,
 }
 

@@ -1,4 +1,4 @@
-//! Autotuning on a device: measures variants, and stores the answers.
+//! Autotuning on a device: measures kernel variants, and stores the answers.
 
 use crate::device::Context;
 use crate::error::Error;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use torchlet_core::Parallel;
 use torchlet_gpu::constants::{Constant, Constants, extent, runs, targets};
 
-/// An upload channel: staging memory for one chunk and the recording that copies it.
+/// Staging memory for one chunk of constants, and the recording that copies the chunk to the
+/// device.
 struct UploadChannel {
     // Dropped first, because dropping it waits until the device has read the staging memory.
     recording: Recording,
@@ -23,7 +24,7 @@ impl UploadChannel {
 /// A task that may run in parallel with others.
 pub(crate) type Task<'t> = Box<dyn FnOnce() -> Result<(), Error> + Send + 't>;
 
-/// Runs all tasks, several in parallel.
+/// Runs all tasks, in parallel if possible.
 pub(crate) fn run_tasks(parallel: &dyn Parallel, tasks: Vec<Task<'_>>) -> Result<(), Error> {
     let tasks: Vec<Mutex<Option<Task<'_>>>> =
         tasks.into_iter().map(|task| Mutex::new(Some(task))).collect();
@@ -66,8 +67,8 @@ pub(crate) fn upload(
     if largest(0, 1) == 0 {
         return run_tasks(parallel, tasks);
     }
-    // Double buffering, if memory suffices: the host writes one chunk while the device copies
-    // the other. Each channel is dropped before the buffers that it copies between.
+    // If memory suffices, the upload uses double buffering: the host writes one chunk while the
+    // device copies the other. Each channel is dropped before the buffers that it copies between.
     let mut channels = Vec::new();
     if chunks.len() > 1 {
         let both = [0, 1].map(|first| UploadChannel::new(context, largest(first, 2).max(4)));
@@ -102,7 +103,8 @@ pub(crate) fn upload(
     hand_over_uploads(context)
 }
 
-/// Returns one task per constant of a chunk starting at `start`, which writes it to its offset.
+/// Returns one task per constant of a chunk. The task writes the constant to its offset relative to
+/// `start`, the offset of the chunk.
 fn writes<'t>(
     chunk: &'t [Constant<'t>],
     start: u64,

@@ -1,4 +1,4 @@
-//! Weights shared by several graphs: each is on the device only once.
+//! Weights on the device, shared by several graphs so that each weight is stored only once.
 //!
 //! Methods of one program, and delegates of one method, refer to the same bytes of a file. Weights
 //! are identified by their host address: while a graph that borrows these bytes exists, no other
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use torchlet_gpu::memory_plan::{Locations, Memory};
 use torchlet_gpu::{TensorId, Weight};
 
-/// The location of a weight.
+/// The location of a weight on the device.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedWeight<B> {
     buffer: B,
@@ -18,15 +18,15 @@ pub(crate) struct SharedWeight<B> {
     pub(crate) bytes: u64,
 }
 
-/// Owned by a compiled graph while the host bytes that it was compiled from are borrowed.
+/// A token that a compiled graph owns as long as it borrows the host bytes of its weights.
 #[derive(Default)]
 pub(crate) struct Holder(Arc<()>);
 
 /// A weight on the device.
 struct Entry<B> {
     place: SharedWeight<Weak<B>>,
-    /// The graphs that borrow these bytes. The buffer may outlive them if others use other weights
-    /// in it.
+    /// The tokens of the graphs that borrow the host bytes. The buffer may exist longer, if other
+    /// graphs use other weights in it.
     holders: Vec<Weak<()>>,
 }
 
@@ -36,7 +36,7 @@ impl<B> Entry<B> {
     }
 }
 
-/// The weights of all graphs on a device, in buffers of type `B`.
+/// The weights of all graphs on a device. Their buffers have type `B`.
 pub(crate) struct Weights<B>(Mutex<HashMap<Weight, Entry<B>>>);
 
 impl<B> Default for Weights<B> {
@@ -46,7 +46,7 @@ impl<B> Default for Weights<B> {
 }
 
 impl<B> Weights<B> {
-    /// Returns the wanted weights that are already on the device.
+    /// Returns those of the wanted weights that are already on the device.
     pub(crate) fn find(
         &self,
         wanted: &HashMap<TensorId, Weight>,
@@ -61,8 +61,8 @@ impl<B> Weights<B> {
         found.collect()
     }
 
-    /// Registers the weights of a graph, located in these buffers. They can be found until the
-    /// returned holder is dropped.
+    /// Registers the weights of a graph, which are located in these buffers. Other graphs can find
+    /// them until the returned token is dropped.
     pub(crate) fn keep(
         &self,
         weights: &HashMap<TensorId, Weight>,
@@ -95,7 +95,7 @@ impl<B> Weights<B> {
 }
 
 impl<B> SharedWeight<Arc<B>> {
-    /// Returns the buffer's index among `buffers`, adding it if necessary.
+    /// Returns the index of the weight's buffer among `buffers`; adds the buffer if it is missing.
     pub(crate) fn among(&self, buffers: &mut Vec<Arc<B>>) -> usize {
         match buffers.iter().position(|buffer| Arc::ptr_eq(buffer, &self.buffer)) {
             Some(number) => number,

@@ -50,10 +50,10 @@ pub(crate) fn are_weights(graph: &Graph<'_>) -> Vec<bool> {
     are_weights
 }
 
-/// Returns whether weights may be stored as `float16`. They must be a matrix in which no value is
-/// too large, and in each row the largest magnitude must be zero or at least 2^-11. Subnormal
-/// `float16` values are 2^-24 apart, so the error is at most 2^-14 of the row's largest value: less
-/// than the `bfloat16` rounding error of that value.
+/// Returns whether a weight may be stored as `float16`: a matrix in which no value is too large,
+/// and in which the largest magnitude of each row is zero or at least 2^-11. Subnormal `float16`
+/// values are 2^-24 apart, so the error is at most 2^-14 of the row's largest value: less than the
+/// `bfloat16` rounding error of that value.
 pub(crate) fn fit_float16(bytes: &[u8], sizes: &[usize]) -> bool {
     let (elements, columns) = (bytes.as_chunks::<2>().0, sizes.last().copied().unwrap_or(1));
     // Layout: 1 sign bit, 8 exponent bits, 7 fraction bits.
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(are_weights(&graph), [false, true, false, true, false, true]);
         graph.nodes.push(Node::new(Operator::DIV_TENSOR, vec![4, 3, 5]));
         assert!(!are_weights(&graph)[3] && are_weights(&graph)[1]);
-        // The same if several calls are fused into one.
+        // Fused calls give the same result.
         let parts = graph.nodes.drain(1..).collect();
         let args = vec![2, 3, 3, 5];
         graph.nodes.push(Node { parts, ..Node::new(Operator::EPILOGUE, args) });

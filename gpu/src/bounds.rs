@@ -48,7 +48,7 @@ fn int(graph: &Graph<'_>, id: ValueId) -> Option<i64> {
     }
 }
 
-/// Derives the integers in a call's shape argument from its output shape.
+/// Derives bounds of the integers in a call's shape argument from the shape of its output.
 fn from_shape(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>) {
     let args = &node.args;
     let Some(out) = args.last().and_then(|out| sizes(graph, *out)) else { return };
@@ -100,7 +100,7 @@ fn from_shape(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>
     }
 }
 
-/// Derives one operand of integer arithmetic from the result and the other operand.
+/// Derives a bound of one operand of integer arithmetic from the result and the other operand.
 fn from_result(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>) {
     let [a, b, out] = node.args[..] else { return };
     let Some(result) = bounds.get(&out).copied() else { return };

@@ -7,7 +7,7 @@
 use crate::device::{Best, Question};
 use std::collections::HashMap;
 
-/// The index of a call, and how many choices it made before this one.
+/// The index of a call, and the number of choices that the call made before this one.
 type ChoiceKey = (usize, usize);
 
 /// The kernel variants chosen for a graph's calls.
@@ -15,13 +15,13 @@ type ChoiceKey = (usize, usize);
 pub struct Choices {
     /// Autotuning results for this device.
     pub(crate) known: HashMap<Question, Best>,
-    /// The variant index to try wherever it exists. While it is set, all questions are recorded,
-    /// even those with a known answer.
+    /// The variant index that every choice uses if it has so many variants. While it is set, all
+    /// questions are recorded, even those with a known answer.
     pub(crate) forced: Option<u8>,
     pub(crate) made: HashMap<ChoiceKey, Choice>,
 }
 
-/// One choice of a call.
+/// One choice among kernel variants, made while a call was encoded.
 #[derive(Debug, Clone)]
 pub(crate) struct Choice {
     pub(crate) question: Question,
@@ -34,17 +34,18 @@ pub(crate) struct Choice {
 }
 
 impl Choices {
-    /// Chooses by autotuning results.
+    /// Creates choices that follow these autotuning results.
     pub fn known(known: HashMap<Question, Best>) -> Self {
         Choices { known, ..Choices::default() }
     }
 
-    /// Chooses the variant with this index wherever it exists, else the first.
+    /// Creates choices that select the variant with this index, or the first one where that index
+    /// does not exist.
     pub fn forced(variant: u8) -> Self {
         Choices { forced: Some(variant), ..Choices::default() }
     }
 
-    /// Returns the choices made, with the index of their call.
+    /// Returns all recorded choices, each with the index of its call.
     pub(crate) fn made(&self) -> impl Iterator<Item = (usize, &Choice)> {
         self.made.iter().map(|((call, _), choice)| (*call, choice))
     }
@@ -55,7 +56,7 @@ impl Choices {
         self.made.iter().filter(of_call).map(|(_, choice)| choice.name.as_str())
     }
 
-    /// Returns the variant index for a question.
+    /// Returns the index of the variant to use for a question with this number of variants.
     pub(crate) fn variant(&self, question: Question, variants: usize) -> usize {
         let forced_variant = self.forced.map(usize::from).filter(|variant| *variant < variants);
         let known = || self.known.get(&question).map(|best| usize::from(best.variant));

@@ -1,4 +1,4 @@
-//! Commands over named buffers: what a backend records.
+//! Commands over named buffers, which a backend records into a command buffer.
 
 use crate::device::PipelineKey;
 use std::borrow::Cow;
@@ -21,7 +21,7 @@ pub enum BufferId {
     ParameterStaging,
     /// The parameters that shaders read from memory.
     Parameters,
-    /// Partial results of a search.
+    /// Partial results of a [`Search`](crate::Search).
     Search,
     /// The output of weight prefetches; nothing reads it.
     PrefetchOutput,
@@ -47,7 +47,7 @@ impl<B: PartialEq> Binding<B> {
 }
 
 impl Binding {
-    /// Replaces the name of the buffer.
+    /// Maps the buffer name to a backend's buffer.
     pub fn resolve<B, E>(
         self,
         resolve: impl FnOnce(BufferId) -> Result<B, E>,
@@ -57,10 +57,10 @@ impl Binding {
     }
 }
 
-/// A command.
+/// A dispatch or a copy.
 #[derive(Debug, Clone)]
 pub enum Command<'s, B = BufferId> {
-    /// Runs a shader on its bindings.
+    /// Runs a shader on buffer ranges.
     Dispatch {
         /// The pipeline.
         key: Cow<'s, PipelineKey>,
@@ -77,10 +77,10 @@ pub enum Command<'s, B = BufferId> {
 }
 
 impl<'s> Command<'s> {
-    /// Replaces the names of the buffers.
+    /// Maps all buffer names to a backend's buffers.
     ///
     /// # Errors
-    /// Those of `resolve`.
+    /// Fails if `resolve` fails.
     pub fn resolve<B, E>(
         self,
         resolve: impl Fn(BufferId) -> Result<B, E>,

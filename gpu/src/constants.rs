@@ -39,7 +39,7 @@ enum Origin<'c> {
 }
 
 impl<'c> Origin<'c> {
-    /// Pieces must be a multiple of this many bytes.
+    /// Returns the granularity in bytes: a piece of this constant must be a multiple of it.
     fn grain(&self) -> usize {
         match self {
             Origin::Bytes(_) | Origin::Zeros => 1,
@@ -48,7 +48,8 @@ impl<'c> Origin<'c> {
         }
     }
 
-    /// The same source from a byte offset on; the offset must be a multiple of the grain.
+    /// Returns the same source from the byte offset `start` on, which must be a multiple of the
+    /// granularity.
     fn from(&self, start: usize) -> Self {
         match *self {
             Origin::Bytes(bytes) => Origin::Bytes(bytes.get(start..).unwrap_or_default()),
@@ -69,10 +70,10 @@ impl Constant<'_> {
         self.offset.saturating_add(self.bytes as u64)
     }
 
-    /// Writes its bytes.
+    /// Writes the bytes of the constant into `target`.
     ///
     /// # Errors
-    /// The target is larger than the constant.
+    /// `target` is larger than the constant.
     pub fn write(&self, target: &mut [u8]) -> Result<(), Error> {
         match self.origin {
             Origin::Bytes(bytes) => match bytes.get(..target.len()) {
@@ -100,8 +101,8 @@ fn make(
     if let Derived::Transposed(Transposed { source, matrices }) = derived
         && let Storage::Constant(Contents::Converted(element)) = state.tensor(source.id)?.storage
     {
-        // Transposed before the conversion; otherwise, each piece would convert the whole constant
-        // again.
+        // Transposed before the conversion from `bfloat16`; otherwise, each piece would convert the
+        // whole constant again.
         let (here, there) = (bfloat16::SIZE, element.size());
         let source = Source { element: Element::F16, ..*source };
         let turned = Derived::Transposed(Transposed { source, matrices: *matrices });
@@ -122,10 +123,10 @@ fn make(
 pub struct Constants<'c>(Vec<Constant<'c>>);
 
 impl<'c> Constants<'c> {
-    /// Collects the constants in this memory that satisfy `wanted`.
+    /// Collects the constants in one kind of memory that satisfy `wanted`.
     ///
     /// # Errors
-    /// A constant has no bytes, or more than were planned.
+    /// A constant has no bytes, or more bytes than were planned.
     pub fn of(
         graph: &'c Graph<'_>,
         state: &'c State,
@@ -161,7 +162,7 @@ impl<'c> Constants<'c> {
         Ok(Constants(constants))
     }
 
-    /// Returns the total bytes.
+    /// Returns the total number of bytes.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|constant| constant.bytes as u64).sum()
     }
@@ -206,7 +207,7 @@ fn pieces<'c>(
     })
 }
 
-/// Returns the offset and the bytes of a chunk.
+/// Returns the offset and the length of a chunk, in bytes.
 pub fn extent(chunk: &[Constant<'_>]) -> (u64, u64) {
     let start = chunk.first().map_or(0, |first| first.offset);
     (start, chunk.last().map_or(0, Constant::end) - start)

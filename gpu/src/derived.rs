@@ -34,13 +34,15 @@ pub(crate) enum Derived {
     NormedWeights(Normed),
     /// Column sums for a GEMM with a fused layer norm.
     NormedColumns(Normed),
-    /// The bias of such a linear layer, including the bias of the norm.
+    /// The bias of a linear layer with a fused layer norm, including the contribution of the norm's
+    /// bias.
     NormedShifts(Normed),
     /// A lookup table from quantized 8-bit values to their values at another scale.
     Recoding(Recoding),
-    /// Persistent memory for a tensor whose own memory does not persist between runs.
+    /// Zero-initialised persistent memory for a tensor whose own memory does not persist between
+    /// runs.
     Beside(Beside),
-    /// Scratch memory that several calls use in turn.
+    /// Scratch memory that several calls use one after the other.
     Shared(Shared),
 }
 
@@ -56,8 +58,8 @@ pub(crate) enum Number {
 /// bits of 32-bit floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Recoding {
-    /// Scale and zero point of the input, and of the output; the output scale is stored as its
-    /// reciprocal.
+    /// Scale and zero point of the input (`from`) and of the output (`to`). The output scale is
+    /// stored as its reciprocal.
     pub(crate) from: [u32; 2],
     pub(crate) to: [u32; 2],
     pub(crate) clamp: [u32; 2],
@@ -66,16 +68,16 @@ pub(crate) struct Recoding {
 }
 
 impl Recoding {
-    /// Requantization from one scale and zero point to another, clamped to `clamp` before
-    /// quantization and to `bounds` after it.
+    /// Describes a requantization from the scale and zero point `from` to `to`. Values are clamped
+    /// to `clamp` before quantization and to `bounds` after it.
     pub(crate) fn new(from: [f64; 2], to: [f64; 2], clamp: [f64; 2], bounds: [f64; 2]) -> Self {
         let bits = |numbers: [f64; 2]| numbers.map(|number| (number as f32).to_bits());
         let to = bits([1.0 / to[0], to[1]]);
         Recoding { from: bits(from), to, clamp: bits(clamp), bounds: bits(bounds) }
     }
 
-    /// Returns the lookup table for inputs -128 to 127, computed like the shaders that preserve
-    /// NaN.
+    /// Returns the quantized output for each input from -128 to 127. Rounding and NaN handling
+    /// match the requantization shaders.
     fn codes(&self) -> impl Iterator<Item = u8> {
         let Recoding { from, to, clamp, bounds } = *self;
         let numbers = |bits: [u32; 2]| bits.map(f32::from_bits);
@@ -96,7 +98,7 @@ impl Recoding {
     }
 }
 
-/// The source constant of a derivation.
+/// The constant tensor that a derived constant is computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
     pub(crate) id: TensorId,
@@ -111,15 +113,16 @@ pub(crate) struct Matrices {
     pub(crate) columns: usize,
 }
 
-/// `count` matrices of `columns` rows of `rows` elements, each row padded with zeros to [`PITCH`].
+/// The transposed copy of [`Matrices`]: `count` matrices of `columns` rows of `rows` elements, each
+/// row padded with zeros to a multiple of [`PITCH`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Transposed {
     pub(crate) source: Source,
     pub(crate) matrices: Matrices,
 }
 
-/// Rows of 4-bit values from -8 to 7, an even number per row. Each is stored plus 8, the first of a
-/// pair in the low bits.
+/// Rows of 4-bit values from -8 to 7, with an even number of values per row. Each value is stored
+/// plus 8, two per byte, the first one in the low bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Nibbles {
     pub(crate) source: Source,
@@ -127,8 +130,8 @@ pub(crate) struct Nibbles {
     pub(crate) columns: usize,
 }
 
-/// Rows of 8-bit values from -128 to 127, `pitch` bytes apart. Of each row, `parts` parts of
-/// `codes` values are used.
+/// Rows of 8-bit values from -128 to 127, `pitch` bytes apart. Each row starts with `parts` runs of
+/// `codes` values; the rest of the row is unused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Rows {
     pub(crate) count: usize,
@@ -137,7 +140,8 @@ pub(crate) struct Rows {
     pub(crate) codes: usize,
 }
 
-/// Such rows, with each part padded to a multiple of [`GROUP`] and each row followed by its sum.
+/// The used values of [`Rows`], with each run padded to a multiple of [`GROUP`] and each row
+/// followed by the sum of its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Packed {
     pub(crate) source: Source,
@@ -156,7 +160,7 @@ pub(crate) struct BatchNorm {
     pub(crate) epsilon: u32,
 }
 
-/// Zero-initialised memory for the largest size of a tensor.
+/// Zero-initialised persistent memory with room for the largest size of `tensor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Beside {
     pub(crate) tensor: TensorId,
@@ -164,8 +168,9 @@ pub(crate) struct Beside {
     pub(crate) numel: usize,
 }
 
-/// Zero-initialised scratch memory in groups of four values: counters, which each call resets to
-/// zero, and partial results. Calls with the same sizes share it.
+/// Zero-initialised scratch memory in groups of four values: `counts` groups of counters, which
+/// each call resets to zero, and `shares` further groups, for partial results. Calls with the same
+/// sizes share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Shared {
     pub(crate) counts: usize,
@@ -173,13 +178,13 @@ pub(crate) struct Shared {
 }
 
 /// Rows of transposed matrices are padded to a multiple of this many elements, so that shaders can
-/// read that many from any multiple of it.
+/// load eight elements at once.
 pub(crate) const PITCH: usize = 8;
 
-/// The number of 8-bit values that shaders read at a time, at multiples of it.
+/// The number of 8-bit values that shaders load at once, from an offset that is a multiple of it.
 pub(crate) const GROUP: usize = 16;
 
-/// Returns the bytes of a constant that is not derived.
+/// A function that returns the bytes of a constant that is not derived.
 pub(crate) type Bytes<'c> = dyn Fn(TensorId) -> Result<Cow<'c, [u8]>, Error> + 'c;
 
 impl Matrices {
@@ -241,7 +246,8 @@ impl Derived {
         }
     }
 
-    /// The constant can be computed in pieces of a multiple of this many bytes.
+    /// Returns the granularity in bytes: the constant can be computed in pieces that are multiples
+    /// of it.
     pub(crate) fn grain(&self) -> usize {
         match self {
             Derived::Number(_) | Derived::Scale(_) | Derived::Shift(_) | Derived::Recoding(_) => {
@@ -322,7 +328,7 @@ impl Derived {
 }
 
 impl Rows {
-    /// Returns the number of values of a part, padded to whole groups.
+    /// Returns the number of values of a run, padded to whole groups.
     pub(crate) fn padded(&self) -> usize {
         self.codes.next_multiple_of(GROUP)
     }
@@ -455,7 +461,7 @@ mod tests {
 
     #[test]
     fn packed_rows_are_padded_and_have_sums() {
-        // Two rows of two parts of three values, and one unused value.
+        // Two rows, each with two runs of three values and one unused value.
         let codes: Vec<u8> = (-7i8..7).map(i8::cast_unsigned).collect();
         let source = Source { id: 0, element: Element::I8 };
         let rows = Rows { count: 2, pitch: 7, parts: 2, codes: 3 };

@@ -1,5 +1,5 @@
-//! What a plan depends on of a device, as plain data: its kind, cores, limits and optional
-//! features, and the measured answers to tuning questions.
+//! Everything about a device that a plan depends on, as plain data: its kind, cores, limits and
+//! optional features, and the measured answers to tuning questions.
 
 mod cores;
 mod features;
@@ -20,7 +20,7 @@ pub use profile::Profile;
 pub(crate) use profile::{DispatchProfile, GemmProfile};
 pub use question::{Best, Question};
 
-/// A device as plans see it.
+/// The properties of a device that a plan depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// The kind, which selects the tuned constants.

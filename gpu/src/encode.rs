@@ -1,8 +1,8 @@
-//! Encodes a graph: the operator of each call emits steps.
+//! Encodes a graph: for each call, its operator emits steps.
 //!
-//! The same code runs when a graph is compiled, with its largest shapes, and again when shapes
-//! change. In the second case, memory and pipelines exist already, and only sizes and parameters
-//! differ.
+//! The same code runs when a graph is compiled, with the largest shapes, and again when shapes
+//! change. In the second case, memory and pipelines already exist, and only sizes and parameters
+//! change.
 
 use crate::encoder::Encoder;
 use crate::error::Error;
@@ -12,8 +12,8 @@ use crate::state::State;
 use crate::steps::Step;
 use torchlet_graph::graph::{Graph, Node};
 
-/// Encodes all calls. `planning` means that memory will be planned for the current shapes. Also
-/// returns which calls read which values.
+/// Encodes all calls. If `planning` is set, memory will be planned for the current shapes. Returns
+/// the steps and the read analysis, which tells the calls that read each value.
 ///
 /// # Errors
 /// A call is invalid or unsupported.

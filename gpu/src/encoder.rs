@@ -34,7 +34,7 @@ pub(crate) struct Encoder<'e, 'p> {
     graph: &'e Graph<'p>,
     state: &'e mut State,
     steps: Vec<Step>,
-    /// Whether a step binds each tensor already.
+    /// For each tensor, whether a step binds it already.
     bound: Vec<bool>,
     node: usize,
     added: usize,
@@ -47,9 +47,10 @@ pub(crate) struct Encoder<'e, 'p> {
     /// Whether memory will be planned for the current shapes. Only then may tensors and constants
     /// be added.
     planning: bool,
-    /// Which calls read which values, and what updates overwrite.
+    /// The calls that read each value, and the values that updates overwrite.
     reads: Reads,
-    /// The calls that read each value, and the values that calls write to; computed on demand.
+    /// The calls that read each value, and the values that calls write in place; computed on
+    /// demand.
     readers: OnceCell<IdMap<ValueId, Vec<usize>>>,
     written: OnceCell<Vec<ValueId>>,
     /// Whether the graph has dynamic shapes; computed on demand.
@@ -60,7 +61,7 @@ pub(crate) struct Encoder<'e, 'p> {
 const LINEAR_WORKGROUP: u32 = 64;
 
 impl<'e, 'p> Encoder<'e, 'p> {
-    /// Creates an encoder with nothing encoded.
+    /// Creates an encoder for a whole graph, without any steps yet.
     pub(crate) fn new(graph: &'e Graph<'p>, state: &'e mut State, planning: bool) -> Self {
         let of_graph = || Arc::new(GraphReads::of(graph));
         let reads = Reads::new(state.reads.get_or_insert_with(of_graph).clone());
@@ -102,16 +103,17 @@ impl<'e, 'p> Encoder<'e, 'p> {
         (self.steps, self.reads)
     }
 
-    /// Returns the key of the current call's next choice, and the choices of all calls.
+    /// Returns the key of the current call's next choice, the choices of all calls, and whether
+    /// memory will be planned.
     pub(crate) fn next_choice(&mut self) -> ((usize, usize), &mut Choices, bool) {
         let place = (self.node, self.choice_count);
         self.choice_count += 1;
         (place, &mut self.state.choices, self.planning)
     }
 
-    /// Returns the workgroup size that was used when memory was planned, so that other shapes need
-    /// no other pipeline. While planning, stores and returns `here`. A call must request its sizes
-    /// in the same order for all shapes.
+    /// Returns the workgroup size that this call used when memory was planned, so that other shapes
+    /// use the same pipelines. While planning, stores and returns `here`. A call must request its
+    /// workgroup sizes in the same order for all shapes.
     pub(crate) fn as_planned(&mut self, here: [u32; 2]) -> [u32; 2] {
         let place = (self.node, self.noted);
         self.noted += 1;
@@ -121,8 +123,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.state.workgroups.get(&place).copied().unwrap_or(here)
     }
 
-    /// Disables variant selection for the rest of the current call, whose variant was chosen as a
-    /// whole.
+    /// Disables variant selection for the rest of the current call, because one variant was already
+    /// chosen for the call as a whole.
     pub(crate) fn settle(&mut self) {
         self.settled = true;
     }
@@ -132,8 +134,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.settled
     }
 
-    /// Whether the current call reads integers that can change from run to run. Its dispatches
-    /// should then differ in parameters only.
+    /// Whether the current call reads integers that can change from run to run. If it does, its
+    /// dispatches should change only in their parameters.
     pub(crate) fn varies(&self) -> bool {
         self.state.varying.binary_search(&self.node).is_ok()
     }
@@ -153,7 +155,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.epilogue.take()
     }
 
-    /// Returns the calls that the current one was fused from.
+    /// Returns the original calls from which the current call was fused.
     pub(crate) fn parts(&self) -> &'e [Node] {
         self.graph.nodes.get(self.node).map(|node| node.parts.as_slice()).unwrap_or_default()
     }
@@ -175,7 +177,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             .ok_or_else(|| Error::Invalid(format!("value {id} is out of range")))
     }
 
-    /// Returns the scalar type of a tensor in the program.
+    /// Returns the scalar type that the program declares for a tensor.
     pub(crate) fn scalar_type(&self, tensor: &Operand) -> Option<ScalarType> {
         match self.value(tensor.value) {
             Ok(Value::Tensor(tensor)) => Some(tensor.scalar_type),
@@ -195,7 +197,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
-    /// Returns a constant of the file as a source for derived constants, if its bytes never change.
+    /// Returns a constant of the file as the source of a derived constant; `None` if its bytes can
+    /// change.
     pub(crate) fn constant(&self, id: TensorId) -> Option<Source> {
         let id = self.state.root(id);
         if self.state.changing.contains(&id) {
@@ -223,8 +226,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.constant(id).is_some() || self.state.tensor(self.state.root(id)).is_ok_and(made)
     }
 
-    /// Returns the largest shape of a value's tensor. Kernels are chosen by it, so that a change of
-    /// shapes needs no other pipelines.
+    /// Returns the largest shape of a value's tensor. Kernels are chosen by the largest shape, so
+    /// that smaller shapes need no other pipelines.
     pub(crate) fn bound_sizes(&self, tensor: &Operand) -> Vec<usize> {
         match self.value(tensor.value) {
             Ok(Value::Tensor(bound)) if bound.sizes.len() == tensor.rank() => bound.sizes.clone(),
@@ -267,7 +270,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.state.limits.shared
     }
 
-    /// Returns the device's optional features. A pipeline that needs others cannot be dispatched.
+    /// Returns the device's optional features. A pipeline that needs a missing feature cannot be
+    /// dispatched.
     pub(crate) fn features(&self) -> &DeviceFeatures {
         &self.state.features
     }
@@ -277,14 +281,15 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.features().have(module.features) && self.state.limits.bind(module)
     }
 
-    /// Returns the call that was fused into the readers of a value ([`leave`](Self::leave)), and
-    /// the index of the output.
+    /// If an output was fused into its readers ([`leave`](Self::leave)), returns the call that
+    /// computes it, and its index among the outputs of that call.
     pub(crate) fn left(&self, id: ValueId, fusion: LateFusion) -> Option<(&'e Node, usize)> {
         let left = self.state.left.get(&id).filter(|left| left.fusion == fusion)?;
         Some((self.graph.nodes.get(left.call)?, left.which))
     }
 
-    /// Returns the norm that the GEMVs which read its result compute.
+    /// Returns the RMS norm that computes a value, if the GEMVs that read the value compute the
+    /// norm themselves.
     pub(crate) fn prologue(&self, id: ValueId) -> Option<&'e Node> {
         self.graph.nodes.get(self.reads.prologue(id)?)
     }
@@ -297,7 +302,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// Returns element `at` of an integer tensor that is known on the host: a constant or an input.
     /// Returns `None` for an input while memory is planned.
     pub(crate) fn host_int(&mut self, id: TensorId, at: usize) -> Result<Option<i64>, Error> {
-        // For a part of a tensor, the host has the values of the whole.
+        // The host stores the elements of whole tensors, not of contiguous parts of them.
         let (root, start) = self.state.location(id);
         let missing = || Error::invalid("an index is out of range");
         let element = self.state.tensor(root)?.element;
@@ -309,7 +314,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             && !self.state.changing.contains(&root)
             && let Some(bytes) = self.device_data(root)
         {
-            // Stored now, because the bytes are freed once they are on the device.
+            // Copied now, because the bytes are freed once they are on the device.
             let ints = bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes));
             let ints = ints.collect();
             self.state.host.insert(root, ints);
@@ -323,13 +328,14 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Err(Error::unsupported("an integer that is computed on the device"))
     }
 
-    /// Whether a tensor has memory of its own, which keeps its contents between runs.
+    /// Whether a tensor has memory that is not shared with others and that keeps its contents
+    /// between runs.
     pub(crate) fn is_persistent(&self, id: TensorId) -> bool {
         let root = self.state.root(id);
         matches!(self.state.tensor(root), Ok(DeviceTensor { storage: Storage::Constant(_), .. }))
     }
 
-    /// Sets a symbolic integer.
+    /// Sets the value of a symbolic integer.
     pub(crate) fn set_int(&mut self, id: ValueId, value: i64) -> Result<(), Error> {
         match self.state.integers.get_mut(id) {
             Some(Some(slot)) => {
@@ -453,7 +459,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Ok(Operand { id, value: id, element, sizes })
     }
 
-    /// Emits a dispatch of `invocations` in workgroups of the given size.
+    /// Emits a dispatch of `invocations` in workgroups of the given size. The module is the best
+    /// one that the device can run.
     pub(crate) fn dispatch<P: Pipeline>(
         &mut self,
         pipeline: &P,
@@ -466,7 +473,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.dispatch_module(module, pipeline, accesses, push, invocations, workgroup)
     }
 
-    /// The same with an explicit module, if features alone do not select it.
+    /// Emits a dispatch of an explicit module, if features alone do not select it.
     pub(crate) fn dispatch_module<P: Pipeline>(
         &mut self,
         module: Module,
@@ -480,7 +487,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.emit(module, pipeline, accesses, push, groups, workgroup)
     }
 
-    /// Emits a dispatch of a shader that uses only x, as `invocation_x`.
+    /// Emits a dispatch of a shader that uses only the x dimension, with `invocation_x` as its
+    /// index.
     pub(crate) fn dispatch_along_x<P: Pipeline>(
         &mut self,
         pipeline: &P,
@@ -492,8 +500,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.dispatch_along(0, pipeline, accesses, push, invocations, workgroup)
     }
 
-    /// Emits a dispatch of a shader that iterates over y, as `invocation_y`, with one workgroup's
-    /// width of invocations in x.
+    /// Emits a dispatch of a shader that iterates over the y dimension, with `invocation_y` as its
+    /// index. In x, it has one workgroup.
     pub(crate) fn dispatch_along_y<P: Pipeline>(
         &mut self,
         pipeline: &P,
@@ -604,7 +612,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         numel: usize,
     ) -> Result<(), Error> {
         let invocations = numel.div_ceil(4);
-        // With dynamic shapes, always the same width, so that other shapes need no other pipeline.
+        // With dynamic shapes, the width is always the same, so that other shapes need no other
+        // pipeline.
         let DispatchProfile { wide, wide_from } = self.profile().dispatch;
         let is_wide = invocations / wide_from >= self.busy() && !self.is_of_varying_shapes();
         let width = if is_wide { wide } else { LINEAR_WORKGROUP };

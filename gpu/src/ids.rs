@@ -52,7 +52,7 @@ mod tests {
         let highest: HashSet<u64> = ids.iter().map(|hash| hash >> 57).collect();
         assert!(lowest.len() > 2000, "{}", lowest.len());
         assert_eq!(highest.len(), 128);
-        // The same for pairs of a call and a per-call counter.
+        // Pairs of a call and a per-call counter do not collide either.
         let pairs: HashSet<u64> =
             (0usize..1024).flat_map(|call| (0usize..4).map(move |at| hash((call, at)))).collect();
         assert_eq!(pairs.len(), 4096);

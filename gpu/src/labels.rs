@@ -11,7 +11,7 @@ pub struct Label {
     pub id: u32,
     /// The output shape, the shader variant, and the choices made by autotuning.
     pub detail: String,
-    /// The index of the call that it belongs to.
+    /// The index of the graph's call that the command belongs to.
     pub call: Option<usize>,
 }
 
@@ -37,7 +37,8 @@ const DIVISION: &[&str] = &[
     "term_parts",
 ];
 
-/// Describes the variant of a shader for users: the workgroup size and the division of work.
+/// Describes the variant of a shader for users: the workgroup size, and the constants that divide
+/// the work.
 pub(crate) fn variant(key: &PipelineKey) -> String {
     let [x, y, z] = key.workgroup;
     let mut text = format!("{x}×{y}×{z} invocations");
@@ -75,7 +76,7 @@ mod tests {
         let module = AttentionCooperative::MODULE;
         let key = PipelineKey { module, constants: pipeline.constants(), workgroup: [64, 1, 1] };
         assert_eq!(variant(&key), "64×1×1 invocations, parts 2, key_parts 2, value_parts 1");
-        // After array constants, which have several values under one name.
+        // Array constants, which have several values under one name, are skipped.
         let fields = torchlet_shaders::Pointwise::MODULE.constants;
         let constants = (0..fields.iter().map(|field| field.count as u32).sum()).collect();
         let module = torchlet_shaders::Pointwise::MODULE;

@@ -1,16 +1,16 @@
 //! GPU plans: compiles a graph into dispatches over named buffers, for any GPU API.
 //!
-//! [`rewrite`] fuses the calls of a graph for a [device](device::Device). [`Plan::new`] encodes it:
-//! each operator emits steps, which are dispatches over tensors ([`encode`](fn@encode)), and
-//! tensors are placed in memory by their lifetimes ([`memory_plan`]). A backend allocates the
-//! buffers of the [`Plan`], uploads its [constants], creates its pipelines, and records the
-//! commands that a [`Scheduler`] makes of the steps.
+//! [`rewrite`] fuses the calls of a graph for a [device](device::Device). [`Plan::new`] encodes the
+//! graph: each operator emits steps, which are dispatches over tensors ([`encode`](fn@encode)), and
+//! the memory planner assigns memory to tensors by their lifetimes ([`memory_plan`]). A backend
+//! allocates the buffers of the [`Plan`], uploads its [constants], creates its pipelines, and
+//! records the commands that a [`Scheduler`] creates from the steps.
 //!
-//! What does not change from run to run is in the plan; shapes and integers are in [`State`]. For
-//! other integers, [`Replay`] encodes the affected calls again and returns their new parameters;
-//! for other shapes, the graph is encoded and scheduled again. What a plan depends on of a device
-//! is plain data ([`device`]), and what has to be measured is a question that a backend answers
-//! ([`tuning`]). No GPU API is used here.
+//! A [`Plan`] holds everything that does not change from run to run; shapes and integers are in
+//! [`State`]. When only integers change, [`Replay`] encodes the affected calls again and returns
+//! their new parameters. When shapes change, the whole graph is encoded and scheduled again. The
+//! device properties that a plan depends on are plain data ([`device`]). Properties that have to be
+//! measured are questions that a backend answers ([`tuning`]). This crate uses no GPU API.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]

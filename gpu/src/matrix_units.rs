@@ -17,27 +17,27 @@ use torchlet_graph::graph::{Graph, Node, Tensor, Value};
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::Feature;
 
-/// The features that the second variant does without.
+/// The features that are disabled in the second variant of the benchmark.
 pub const WITHOUT: &[DeviceFeature] = &[DeviceFeature::CooperativeMatrix];
 
-/// Runs of each variant, alternating; the shortest time of each counts. A second run excludes
-/// one-time costs of the first.
+/// Runs of each variant; the two variants alternate, and the shortest time of each counts. A second
+/// run excludes one-time costs of the first.
 const RUNS: usize = 3;
-/// No further run starts after this time.
+/// No further run starts once this much time has passed.
 pub const LONGEST: Duration = Duration::from_millis(2);
 
-/// The key under which the result is stored.
+/// The tuning question under which the result is stored.
 pub fn question() -> Question {
     Question::of("matrix units")
 }
 
-/// Whether to use matrix units, from the times with and without them. Emulation is much slower; a
-/// few percent are noise.
+/// Whether to use matrix units, given the times with and without them. They may last up to a
+/// quarter longer: emulation is much slower than that, and small differences are noise.
 pub fn are_worth_it([with, without]: [u64; 2]) -> bool {
     with.saturating_mul(4) < without.saturating_mul(5)
 }
 
-/// The result to store: variant 0 uses matrix units.
+/// Returns the autotuning result to store; variant 0 uses matrix units.
 pub fn answer(times: [u64; 2]) -> Best {
     let share = times[1] as f32 / times[0].max(1) as f32;
     Best { variant: u8::from(!are_worth_it(times)), share, tried: 2 }
@@ -53,7 +53,8 @@ fn uses(step: &Step) -> bool {
     step.key.module.features.contains(&Feature::CooperativeMatrix)
 }
 
-/// Returns the features that programs use: without matrix units if they are known to be slow.
+/// Returns the features that programs use: `features`, without matrix units if the benchmark found
+/// them to be slow.
 pub fn used(features: &DeviceFeatures, are_worth_it: Option<bool>) -> DeviceFeatures {
     match are_worth_it {
         Some(false) => features.without(WITHOUT),
@@ -67,7 +68,8 @@ fn side(kind: DeviceKind) -> usize {
     Profile::of(kind).benchmark_side
 }
 
-/// Builds an fp16 GEMM whose operands are generated on the device; only one row is returned.
+/// Builds the benchmark's graph: an fp16 GEMM whose operands are generated on the device. Its only
+/// output is one row of the result.
 pub fn product(side: usize) -> Graph<'static> {
     let tensor = |rows: usize| {
         Value::Tensor(Tensor {
@@ -101,7 +103,7 @@ pub fn product(side: usize) -> Graph<'static> {
 /// The benchmark of a GEMM with and without matrix units.
 #[derive(Debug)]
 pub struct Benchmark {
-    /// The GEMM.
+    /// The graph with the GEMM.
     pub graph: Graph<'static>,
     /// The pipelines of both variants, which can be created in parallel with others.
     pub pipelines: HashSet<PipelineKey>,
@@ -120,7 +122,7 @@ impl Benchmark {
         Some(Benchmark { graph, pipelines })
     }
 
-    /// The same for a program that is not encoded yet.
+    /// Prepares the benchmark for a program that is not encoded yet, as [`of`](Self::of) does.
     pub fn of_graph(device: &Device, graph: &Graph<'_>) -> Option<Self> {
         // Encoding errors are reported when the program is loaded.
         let mut state = State::on(device, graph, HashSet::new()).ok()?;
@@ -152,7 +154,8 @@ pub fn compare<T: Trial>(
     Ok(least.iter().all(|ticks| (1..u64::MAX).contains(ticks)).then_some(least))
 }
 
-/// Returns the pipelines of both variants; `None` if they do not differ.
+/// Returns the pipelines that the graph needs with and without matrix units; `None` if both
+/// variants need the same ones.
 fn pipelines(graph: &Graph<'_>, state: &mut State) -> Option<HashSet<PipelineKey>> {
     let mut again = state.clone();
     again.features = state.features.without(WITHOUT);
@@ -209,7 +212,7 @@ mod tests {
             assert!(names.contains("matmul_cooperative"), "{kind:?}: {names:?}");
             assert!(names.contains("matmul_tiled"), "{kind:?}: {names:?}");
         }
-        // Without matrix units, nothing is compared.
+        // If the device has no matrix units, the benchmark has nothing to compare.
         let (graph, mut state) = state(DeviceFeatures::default(), DeviceKind::Discrete);
         assert!(pipelines(&graph, &mut state).is_none());
     }

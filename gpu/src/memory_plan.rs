@@ -17,7 +17,7 @@ pub(crate) struct Request {
     pub(crate) last: usize,
 }
 
-/// The location of a request: the index of a buffer, and an offset in it.
+/// The location of a tensor: the index of a buffer, and an offset in bytes.
 type Slot = (usize, u64);
 
 /// Returns a location for each request, and the bytes of each buffer. Greedy: requests are placed
@@ -91,32 +91,32 @@ pub struct Location {
     pub bytes: u64,
 }
 
-/// The locations of tensors.
+/// The location of each tensor that has memory, by its id.
 pub type Locations = HashMap<TensorId, Location>;
 
 /// The locations of all tensors, and the sizes of the buffers in bytes.
 #[derive(Debug, Default)]
 pub struct MemoryPlan {
-    /// The location of each tensor that has memory of its own.
+    /// The locations of tensors, except aliases, which lie in the memory of another tensor.
     pub places: Locations,
-    /// The buffers of intermediate tensors.
+    /// The sizes of the buffers for intermediate tensors.
     pub tensors: Vec<u64>,
-    /// The buffers of constants that belong to the graph.
+    /// The sizes of the buffers for constants that belong to the graph.
     pub constants: Vec<u64>,
-    /// The buffers of weights that other graphs may share.
+    /// The sizes of the buffers for weights that other graphs may share.
     pub weights: Vec<u64>,
     /// Weights that are already on the device.
     pub shared: Vec<TensorId>,
 }
 
-/// How a constant is stored.
+/// How a constant is allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It may change, or cannot be shared.
+    /// In a buffer of the graph, because it may change or cannot be shared.
     Own,
-    /// It never changes.
+    /// In a buffer that other graphs may share, because it never changes.
     Weight,
-    /// It is already on the device, in an allocation of this many bytes.
+    /// Already on the device, in an allocation of this many bytes.
     Shared(u64),
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn plan_memory(
             touch(*id, end)?;
         }
     }
-    // State that callers can access is placed even if no call reads it.
+    // State that callers can access has memory even if no call reads it.
     for (_, old) in &graph.updates {
         if state.tensor(*old).is_ok_and(|it| matches!(it.storage, Storage::Constant(_))) {
             touch(*old, end)?;

@@ -44,8 +44,8 @@ pub fn run(graph: &mut Graph<'_>) {
     prologue::fuse(graph);
 }
 
-/// Splits calls whose weights exceed the device's limit on bound bytes. Returns the number of
-/// splits.
+/// Splits each call whose weights exceed the device's limit on the bytes that a shader can bind.
+/// Returns the number of split calls.
 pub(crate) fn cut(graph: &mut Graph<'_>, limits: &Limits) -> usize {
     let most = usize::try_from(limits.tensor).unwrap_or(usize::MAX);
     pieces::run(graph, most, &mut |graph, node| {
@@ -68,8 +68,8 @@ pub(crate) fn by_place(graph: &mut Graph<'_>, features: &DeviceFeatures, limits:
     places::run(graph, limits.tensor, |graph, node| ops::suited(graph, node, features, limits));
 }
 
-/// Returns the number of calls that read each value, also through lists. Graph outputs and new
-/// values of updates count as one more.
+/// Returns the number of calls that read each value, directly or through lists. A value that is a
+/// graph output or the new value of an update has one more reader.
 fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     let mut uses = HashMap::new();
     for node in &graph.nodes {
@@ -124,7 +124,7 @@ impl<'g, 'p> Producers<'g, 'p> {
     }
 }
 
-/// The fused forms that shaders have.
+/// The fused calls that shaders support.
 struct ShaderForms;
 
 impl FusedForms for ShaderForms {
@@ -170,7 +170,7 @@ mod tests {
     use torchlet_graph::operators::Operator;
 
     /// Builds a graph of calls `(operator, inputs, output)` over tensors of these shapes. The value
-    /// after them is 1, the next one `None`.
+    /// with the next id is the integer 1, and the value after it is `None`.
     fn graph(
         shapes: &[&[usize]],
         calls: &[(Operator, &[ValueId], ValueId)],
@@ -245,7 +245,7 @@ mod tests {
         let mut both = graph(&[SHAPE; 5], calls, &[4]);
         super::run(&mut both);
         assert_eq!(operators(&both), [Operator::CHAIN]);
-        // A result that is also an output is written by the chain: one such result per chain.
+        // A result that is also an output is written by the chain, which supports one such result.
         let mut output = graph(&[SHAPE; 5], calls, &[2, 4]);
         super::run(&mut output);
         assert_eq!(operators(&output), [Operator::CHAIN; 2]);
@@ -272,7 +272,7 @@ mod tests {
         super::run(&mut cell);
         assert_eq!(operators(&cell), [Operator::CHAIN]);
         assert_eq!(cell.items(cell.nodes[0].args.last().unwrap()), [10, 12]);
-        // Not across a call that reads the state earlier.
+        // The calls are not fused across a call that reads the state earlier.
         let mut calls = calls.to_vec();
         calls.insert(6, (Operator::MM, &[10, 10], 11));
         calls[7] = (Operator::SIGMOID, &[11], 11);
@@ -309,7 +309,8 @@ mod tests {
 
     #[test]
     fn gemm_fuses_residual_and_activation() {
-        // Through a view, in this order, and without a second sum.
+        // Calls are fused through a view and with the operands in this order, but without a second
+        // sum.
         let flat: &[usize] = &[6];
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::MM, &[0, 1], 2),
@@ -384,7 +385,7 @@ mod tests {
     }
 
     /// A depthwise convolution of four channels, an activation, and a pointwise convolution with a
-    /// residual. Values from 8 on are arguments.
+    /// residual. Values from id 8 on are the convolutions' arguments.
     fn separable(groups: i64) -> Graph<'static> {
         let image: &[usize] = &[1, 4, 5, 5];
         let shapes = [image, &[4, 1, 3, 3], &[4, 4, 1, 1], image, image, image, image];
@@ -448,8 +449,8 @@ mod tests {
         assert_eq!(parts(&graph.nodes[0]), [Operator::MM, Operator::SILU]);
     }
 
-    /// A sum of values 0 and 1 to 2, and its norm to 4, with weight 3. The values after them are
-    /// other arguments of the norm.
+    /// A sum of values 0 and 1, stored in value 2, and the norm of the sum with weight 3, stored in
+    /// value 4. The values after them are the norm's other arguments.
     fn normed(operator: Operator, shapes: [&[usize]; 3]) -> Graph<'static> {
         let [a, b, sum] = shapes;
         let norm: &[ValueId] = match operator {
@@ -476,7 +477,8 @@ mod tests {
                 (&one.nodes[0].args[..2], one.nodes[0].args.last()),
                 (&[0, 1][..], Some(&4))
             );
-            // A sum with other readers is an output too, also if it has a second norm.
+            // A sum with other readers becomes a second output, even if one of the readers is
+            // another norm.
             let mut both = normed(operator, [ROWS, &[1, 8], ROWS]);
             let mut second = both.nodes[1].clone();
             both.values.push(both.values[4].clone());

@@ -1,10 +1,10 @@
-//! The plan of a graph: everything about its execution that does not change from run to run, and
-//! needs no GPU API.
+//! The plan of a graph: everything about the graph's execution that does not change from run to run
+//! and needs no GPU API.
 //!
 //! A backend allocates the buffers of the [memory plan](MemoryPlan), uploads the constants, creates
-//! the pipelines and records the [commands](crate::schedule). Shapes, integers and the steps that
-//! depend on them are in [`State`]; when they change, the backend encodes the graph
-//! again and records the new commands.
+//! the pipelines and records the [commands](crate::Schedule). Shapes, integers and the steps that
+//! depend on them are in [`Encoded`]; when shapes change, the backend encodes the graph again and
+//! records the new commands.
 
 use crate::choices::Choices;
 use crate::commands::{Binding, BufferId};
@@ -36,10 +36,10 @@ pub struct PlanOptions<'d> {
     pub device: &'d Device,
     /// The kernel variants to use.
     pub choices: Choices,
-    /// Whether weights are prefetched, if set explicitly.
+    /// Whether to prefetch weights; `None` decides by the device and the program.
     pub prefetch: Option<bool>,
-    /// Whether weights may be shared with other graphs: the borrowed data of the graph outlives the
-    /// plan.
+    /// Whether weights may be shared with other graphs, which requires that the data borrowed by
+    /// the graph outlives the plan.
     pub shares_weights: bool,
 }
 
@@ -48,25 +48,25 @@ pub struct PlanOptions<'d> {
 pub struct Plan<'g> {
     /// The graph after all passes.
     pub graph: Graph<'g>,
-    /// Where tensors are in memory, and the sizes of the buffers.
+    /// The locations of tensors in memory, and the sizes of the buffers.
     pub memory: MemoryPlan,
     /// The weights that other graphs may share.
     pub weights: HashMap<TensorId, Weight>,
-    /// The staging memory of each input and output.
+    /// The staging memory of each input; `None` for inputs that are not tensors.
     pub inputs: Vec<Option<Staging>>,
-    /// The same for outputs.
+    /// The staging memory of each output; `None` for outputs that are not tensors.
     pub outputs: Vec<Option<Staging>>,
     /// The sizes of the staging buffers for inputs and outputs, in bytes.
     pub staging_bytes: [u64; 2],
-    /// Inputs whose values operators read on the host.
+    /// Integer tensors among the inputs whose elements operators read on the host.
     pub watched: Vec<ValueId>,
     /// State tensors that callers can read and write.
     pub state_tensors: Vec<StateTensor>,
-    /// Whether weights are prefetched, if set explicitly.
+    /// Whether to prefetch weights; `None` decides by the device and the program.
     pub(crate) prefetch: Option<bool>,
-    /// Whether the largest shapes prefetch weights.
+    /// Whether the steps for the largest shapes include weight prefetches.
     pub prefetches: bool,
-    /// Constants that the graph changes.
+    /// Constants that change when the graph runs.
     changing: HashSet<TensorId>,
     buffers: Buffers,
 }
@@ -75,16 +75,17 @@ pub struct Plan<'g> {
 pub struct Encoded {
     /// The current shapes and integers.
     pub state: State,
-    /// The steps for them.
+    /// The steps for the current shapes and integers.
     pub steps: Vec<Step>,
-    /// The read analysis, for encoding parts of the graph again.
+    /// The read analysis, which encoding a part of the graph again requires.
     pub reads: Reads,
 }
 
-/// The part of a call's layout that commands depend on.
+/// The state updates of a call, which commands depend on.
 #[derive(Debug, Clone, Default)]
 pub struct Updates {
-    /// How many leading outputs are new values of buffers rather than outputs of the caller.
+    /// The number of leading graph outputs that are new values of state buffers; the caller
+    /// receives only the outputs after them.
     pub new_values: usize,
     /// Pairs (new value, constant): after a run, the new value is copied into the constant.
     pub copies: Vec<(TensorId, TensorId)>,
@@ -152,8 +153,8 @@ impl<'g> Plan<'g> {
         Ok((plan, Encoded { state, steps, reads }))
     }
 
-    /// Frees the host bytes of all constants except those that change, which a reset restores. Call
-    /// it once all constants are on the device.
+    /// Drops the host copies of all constants except those that change, which a reset restores.
+    /// Call this once all constants are on the device.
     pub fn without_data(self, state: &mut State) -> Plan<'static> {
         let graph = forget(self.graph, state, |id| self.changing.contains(&id));
         Plan { graph, ..self }
@@ -179,7 +180,7 @@ impl<'g> Plan<'g> {
         Ok(keys)
     }
 
-    /// Returns the pipelines that other shapes need, at most about `most`.
+    /// Returns the pipelines that shapes other than the largest ones need, at most about `most`.
     pub fn other_pipelines(&self, state: &State, most: usize) -> HashSet<PipelineKey> {
         warmup::pipelines(&self.graph, state, most)
     }
@@ -196,25 +197,22 @@ impl<'g> Plan<'g> {
         Constants::of(&self.graph, state, &self.memory.places, memory, |_| true)
     }
 
-    /// Returns the initial contents of the constants that runs change.
-    ///
-    /// # Errors
-    /// A constant has no bytes.
+    /// Returns the initial contents of the constants that change when the graph runs.
     pub fn initial_state<'c>(&'c self, state: &'c State) -> Result<Constants<'c>, Error> {
         let changing = |id| self.changing.contains(&id);
         Constants::of(&self.graph, state, &self.memory.places, Memory::Constants, changing)
     }
 
-    /// Sets the location of a weight that was already on the device.
+    /// Records the location of a weight that is already on the device.
     pub fn place_weight(&mut self, id: TensorId, buffer: usize, offset: u64, bytes: u64) {
         let place = Location { memory: Memory::Weights, buffer, offset, bytes };
         self.memory.places.insert(id, place);
     }
 
-    /// Returns the memory of a tensor.
+    /// Returns the memory range of a tensor.
     ///
     /// # Errors
-    /// It has none, or exceeds its bound.
+    /// The tensor has no memory, or exceeds its bound.
     pub fn binding(&self, state: &State, id: TensorId, written: bool) -> Result<Binding, Error> {
         let (root, start) = state.location(id);
         let missing = || Error::Invalid(format!("tensor {id} has no memory"));
@@ -233,8 +231,9 @@ impl<'g> Plan<'g> {
         Ok(Binding { buffer, offset: place.offset + start, size, written })
     }
 
-    /// Finds the constants that are updated after all steps: those that the graph lists, and those
-    /// whose new values are outputs that the caller does not receive.
+    /// Returns the copies of new state values into constants after all steps: for the updates that
+    /// the graph lists, and for outputs that are new state values and that the caller does not
+    /// receive.
     ///
     /// # Errors
     /// Buffers exchange their values.
@@ -332,8 +331,8 @@ fn in_safe_order<T: Copy + Ord>(copies: &[(T, T)], root: impl Fn(T) -> T) -> Opt
     (ordered.len() == copies.len()).then_some(ordered)
 }
 
-/// Returns the constants that change when the graph runs, or may: those written by steps, those
-/// that the graph updates, and those whose new value may be an output.
+/// Returns the constants that can change when the graph runs: those written by steps, those that
+/// the graph updates, and those whose new value may be an output.
 ///
 /// # Errors
 /// A step writes to a constant that was assumed to be immutable when other constants were derived

@@ -8,14 +8,15 @@ use crate::replay::{Ahead, Replay};
 use crate::state::State;
 use crate::steps::Step;
 
-/// With more integers than this, they are unlikely to be positions, and nothing is predicted.
+/// The maximum number of predicted integers. Inputs with more integers are unlikely to be
+/// positions.
 const MAX_INTEGERS: usize = 16;
 
 /// After this many wrong predictions in a row, prediction stops for a recording.
 const MAX_MISSES: u8 = 4;
 
-/// Returns the integers among the inputs, and the contents of inputs that operators read on the
-/// host.
+/// Returns the symbolic integers among the inputs, followed by the elements of the integer tensors
+/// that operators read on the host.
 fn numbers(plan: &Plan<'_>, state: &State) -> Vec<i64> {
     let integers = plan.graph.inputs.iter().filter_map(|id| state.integers.get(*id)?.as_ref());
     let watched = plan.watched.iter().filter_map(|id| state.host.get(id));
@@ -39,8 +40,9 @@ fn set_numbers(plan: &Plan<'_>, state: &mut State, numbers: &[i64]) {
 }
 
 impl Replay {
-    /// Encodes the calls that read integers for their current values. Returns the steps whose
-    /// parameters have to be written, or `None` if the graph must be scheduled anew.
+    /// Encodes the calls that read integers, with the current values, unless they were predicted.
+    /// Returns the steps whose parameters have to be written, or `None` if the graph must be
+    /// scheduled anew.
     ///
     /// # Errors
     /// A call rejects the integers.
@@ -60,8 +62,8 @@ impl Replay {
         self.encode_varying(plan, state)
     }
 
-    /// Encodes the calls that read integers with the current values. Returns `None` if the schedule
-    /// does not fit them.
+    /// Encodes the calls that read integers, with the current values. Returns `None` if the result
+    /// needs other commands than the recorded ones.
     fn encode_varying(
         &mut self,
         plan: &Plan<'_>,
@@ -75,8 +77,9 @@ impl Replay {
         Ok(same.then_some(steps))
     }
 
-    /// Encodes the calls that read integers for the predicted next values, which extrapolate the
-    /// change from the last run to this one. Returns whether the commands stay valid.
+    /// Encodes the calls that read integers, with values predicted for the next run. The prediction
+    /// adds the change since the last run to the current values. Returns whether the recorded
+    /// commands stay valid.
     pub fn predict(&mut self, plan: &Plan<'_>, state: &mut State) -> bool {
         let now = numbers(plan, state);
         let before = std::mem::replace(&mut self.numbers, now.clone());

@@ -1,9 +1,10 @@
 //! Prefetches weights into the device's cache before the GEMM that reads them.
 //!
 //! GEMMs on matrix units are so fast that they wait for weights from memory: in ViT-B/16, whose
-//! weights exceed the cache, this was a fifth of their time. Norms and attention read little and
-//! leave memory bandwidth unused. A prefetch dispatch beside each of them reads the weights of the
-//! following GEMMs. It has no other effect, and no dispatch depends on it.
+//! weights exceed the cache, this was a fifth of the time of the GEMMs. Norms and attention read
+//! little and leave memory bandwidth unused. Each of them therefore runs concurrently with a
+//! prefetch dispatch, which reads the weights of the following GEMMs. A prefetch has no other
+//! effect, and no dispatch depends on it.
 
 use crate::commands::{Binding, BufferId, Command};
 use crate::device::PipelineKey;
@@ -18,7 +19,7 @@ use torchlet_shaders::{Feature, Pipeline, Prefetch, PrefetchPush, PushConstants}
 /// The minimum bytes of a constant for which its step counts as reading weights itself; the weights
 /// of norms are smaller.
 const MIN_OWN_WEIGHTS: u64 = 16 << 10;
-/// Replaces both minimums if prefetching is explicitly enabled.
+/// Replaces both minimum sizes if prefetching is explicitly enabled.
 const MIN_IF_ENABLED: u64 = 1 << 10;
 
 /// Invocations per workgroup, and the bytes that each reads.
@@ -28,8 +29,8 @@ const BYTES_EACH: u64 = 8 * 16;
 /// The bytes of the output buffer, which nothing reads.
 pub const OUTPUT_BYTES: u64 = 16;
 
-/// Returns the weights to prefetch, each with the step beside which to read it, in step order.
-/// Without an explicit setting, only those for which prefetching is expected to be faster.
+/// Returns the weights to prefetch, in step order, each with the index of the step that runs
+/// concurrently. If `wanted` is `None`, returns only prefetches that are expected to be faster.
 pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(usize, TensorId)> {
     let profile = &state.profile.prefetch;
     let always = wanted == Some(true);
@@ -48,7 +49,7 @@ pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(
     if all < profile.total && !always {
         return plan;
     }
-    // The last step that reads no weights, and the bytes prefetched beside it.
+    // The last step that reads no weights, and the bytes that are prefetched during it.
     let mut beside: Option<(usize, u64)> = None;
     for (index, (step, own)) in steps.iter().zip(weights).enumerate() {
         if own.is_empty() {
@@ -71,7 +72,7 @@ pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(
     plan
 }
 
-/// Returns the constants of at least `least` bytes that a step reads, with their sizes.
+/// Returns the constants that a step reads and that have at least `least` bytes, with their sizes.
 fn weights_of(state: &State, step: &Step, least: u64) -> Vec<(TensorId, u64)> {
     let read = step.accesses.iter().filter(|access| !access.written);
     read.filter_map(|access| {
@@ -83,7 +84,7 @@ fn weights_of(state: &State, step: &Step, least: u64) -> Vec<(TensorId, u64)> {
     .collect()
 }
 
-/// The prefetch pipeline.
+/// Returns the key of the prefetch pipeline.
 pub(crate) fn pipeline() -> PipelineKey {
     let constants = Prefetch {}.constants();
     PipelineKey { module: Prefetch::MODULE, constants, workgroup: [WORKGROUP, 1, 1] }
@@ -118,7 +119,7 @@ mod tests {
     use torchlet_graph::operators::Operator;
 
     /// Plans `layers` GEMMs with 8 MB of weights, two after each activation. Returns the steps with
-    /// prefetches, and how many each has.
+    /// prefetches, and the number of prefetches of each.
     fn planned(
         layers: usize,
         rows: usize,
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(planned(4, 256, None, |_| ()), []);
     }
 
-    /// Their time is that of loading the weights.
+    /// GEMMs whose time is that of loading their weights.
     #[test]
     fn memory_bound_gemms_have_no_prefetch() {
         assert_eq!(planned(8, 1, None, |_| ()), []);

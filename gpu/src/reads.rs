@@ -6,37 +6,40 @@ use std::sync::Arc;
 use torchlet_graph::graph::{Graph, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// The last reads of a graph's values, and the values that updates overwrite.
+/// The last read of each value, including reads through aliases, and the values that updates
+/// overwrite.
 pub struct Reads {
     graph: Arc<GraphReads>,
-    /// Values that alias the memory of another value. Calls that are encoded again may be repeated.
+    /// Values that alias the memory of another value. Encoding a call again can add the same alias
+    /// twice.
     aliases: Vec<Alias>,
     /// For each tensor, the index of its latest alias in `aliases`.
     latest: Vec<Option<usize>>,
 }
 
-/// A value that uses the memory of another from a call on.
+/// A value that uses the memory of another value, starting with the call `from`.
 struct Alias {
     from: usize,
-    /// The last call that reads it.
+    /// The last call that reads the alias.
     last: usize,
     /// The previous alias of the same memory.
     earlier: Option<usize>,
 }
 
-/// The part of the analysis that depends on the graph alone, not on shapes.
+/// The part of the read analysis that depends only on the graph, not on shapes.
 #[derive(Debug)]
 pub(crate) struct GraphReads {
     /// The last call that reads each value.
     last: Vec<usize>,
-    /// The values that updates overwrite, and their new values.
+    /// The old values that updates overwrite, and the new values that replace them.
     overwritten: IdSet<ValueId>,
     news: IdSet<ValueId>,
-    /// The calls whose readers compute their results.
+    /// Calls of `torchlet.rms_norm_prologue`, by the id of their result. The GEMVs that read the
+    /// result compute the norm themselves.
     prologues: IdMap<ValueId, usize>,
 }
 
-/// After all calls.
+/// A call index after all calls.
 const END: usize = usize::MAX;
 
 impl GraphReads {
@@ -73,7 +76,7 @@ impl Reads {
         Reads { graph, aliases: Vec::new(), latest: Vec::new() }
     }
 
-    /// Records that a value uses the memory of another from this call on.
+    /// Records that a value uses the memory of `root`, starting with this call.
     pub(crate) fn join(&mut self, id: TensorId, root: TensorId, call: usize) {
         let last = self.last(id, call).unwrap_or(END);
         if self.aliases_of(root).any(|it| (it.from, it.last) == (call, last)) {
@@ -92,7 +95,8 @@ impl Reads {
         std::iter::successors(first, |it| self.aliases.get(it.earlier?))
     }
 
-    /// Returns the index of the call that the readers of a value compute.
+    /// If a value is the result of a norm that its readers compute, returns the index of the norm's
+    /// call.
     pub(crate) fn prologue(&self, id: ValueId) -> Option<usize> {
         self.graph.prologues.get(&id).copied()
     }
@@ -107,7 +111,8 @@ impl Reads {
         self.graph.overwritten.contains(&id)
     }
 
-    /// Returns the last call that reads the memory of a value, as known before `call`.
+    /// Returns the last call that reads the memory of a value, including aliases that were recorded
+    /// before `call`.
     pub(crate) fn last(&self, id: TensorId, call: usize) -> Option<usize> {
         let before = self.aliases_of(id).filter(|it| it.from < call).map(|it| it.last);
         self.graph.last.get(id).map(|last| before.fold(*last, usize::max))

@@ -1,6 +1,6 @@
-//! Replays commands with other integers, such as the position of a token. Only the calls that read
-//! changed integers are encoded again, and their new parameters are written to memory from which
-//! the shaders read them. The commands are unchanged.
+//! Replays recorded commands with changed integers, such as the position of a token. Only the calls
+//! that read changed integers are encoded again. Their new parameters are written to memory, from
+//! which the shaders read them; the recorded commands stay the same.
 
 use crate::commands::{Binding, BufferId};
 use crate::reads::Reads;
@@ -10,41 +10,42 @@ use crate::tensors::TensorId;
 use crate::varying::arguments;
 use torchlet_graph::graph::Graph;
 
-/// Data for running commands again with other integers.
+/// The data for running recorded commands again with changed integers.
 pub struct Replay {
     /// The calls that read integers, in order.
     pub(crate) calls: Vec<usize>,
-    /// Their steps as scheduled, each with the memory offset of its parameters if the shader reads
-    /// them from memory.
+    /// The scheduled steps of these calls. Each has the offset of its parameters in the parameter
+    /// buffer, or `None` if its shader uses only push constants.
     steps: Vec<(Step, Option<usize>)>,
-    /// The parameter offsets of all steps that are being scheduled.
+    /// The parameter offset of each step that is being scheduled.
     places: Vec<Option<usize>>,
-    /// The shapes that were scheduled for the results of these calls. If one changes, further calls
-    /// are affected.
+    /// The scheduled shapes of all arguments and results of these calls. If one changes, further
+    /// calls are affected.
     shapes: Vec<(TensorId, Vec<usize>)>,
-    /// The read analysis from the full encoding.
+    /// The read analysis from encoding the whole graph.
     pub reads: Option<Reads>,
-    /// Whether integers differ from the encoded ones. Also set after a call that failed after
-    /// setting some.
+    /// Whether the current integers differ from the encoded ones. Also set if a call failed after
+    /// changing some of them.
     pub varied: bool,
-    /// The integers of the last run that changed them, and the steps encoded for the predicted next
-    /// run.
+    /// The integers of the last run that changed them (`numbers`), and the steps encoded for the
+    /// predicted next run (`ahead`).
     pub(crate) numbers: Vec<i64>,
     pub(crate) ahead: Option<Ahead>,
     /// The number of wrong predictions in a row.
     pub(crate) misses: u8,
 }
 
-/// The calls that read integers, encoded for predicted values.
+/// Steps encoded for predicted integers.
 pub(crate) struct Ahead {
     pub(crate) numbers: Vec<i64>,
-    /// All integers of the graph, as the encoded calls left them.
+    /// All symbolic integers of the graph, after the calls were encoded.
     pub(crate) integers: Vec<Option<i64>>,
     pub(crate) steps: Vec<Step>,
 }
 
 impl Replay {
-    /// Creates the data for commands that are not scheduled yet; `reads` is from a full encoding.
+    /// Creates the replay data of commands that are not scheduled yet. `reads` is the analysis from
+    /// encoding the whole graph.
     pub fn new(state: &State, reads: Option<Reads>) -> Self {
         Replay {
             calls: state.varying.clone(),
@@ -59,7 +60,7 @@ impl Replay {
         }
     }
 
-    /// Stores the shapes of the results of the calls.
+    /// Stores the shapes of the arguments and results of the calls that read integers.
     pub(crate) fn note_shapes(&mut self, graph: &Graph<'_>, state: &State) {
         let calls = self.calls.iter().filter_map(|place| graph.nodes.get(*place));
         let made = calls.flat_map(|node| arguments(graph, node));
@@ -67,7 +68,7 @@ impl Replay {
         self.shapes = made.filter_map(shape).collect();
     }
 
-    /// Whether these shapes are unchanged.
+    /// Whether the stored shapes match the current ones.
     pub(crate) fn has_shapes_of(&self, state: &State) -> bool {
         let same = |(id, sizes): &(TensorId, Vec<usize>)| {
             state.tensor(*id).is_ok_and(|tensor| tensor.sizes == *sizes)
@@ -75,8 +76,8 @@ impl Replay {
         self.shapes.iter().all(same)
     }
 
-    /// Assigns memory to the parameters of steps. Returns a binding for each step that reads
-    /// parameters from memory, and the total bytes.
+    /// Assigns a range of the parameter buffer to each step whose shader reads parameters from
+    /// memory. Returns these ranges, `None` for other steps, and the total bytes.
     pub(crate) fn place(&mut self, steps: &[Step], align: u64) -> (Vec<Option<Binding>>, u64) {
         (self.ahead, self.misses) = (None, 0);
         self.numbers.clear();
@@ -95,7 +96,8 @@ impl Replay {
         (bindings, end)
     }
 
-    /// Returns the parameters of all steps that are being scheduled, with their offsets.
+    /// Returns the parameters of all steps that are being scheduled, each with its offset in the
+    /// parameter buffer.
     pub fn placed<'s>(&self, steps: &'s [Step]) -> impl Iterator<Item = (usize, &'s [u8])> {
         steps
             .iter()
@@ -103,13 +105,14 @@ impl Replay {
             .filter_map(|(step, place)| Some(((*place)?, step.in_memory())))
     }
 
-    /// Returns the new parameters of the calls that read integers, with their offsets.
+    /// Returns the new parameters of the calls that read integers, each with its offset in the
+    /// parameter buffer.
     pub fn parameters<'s>(&self, steps: &'s [Step]) -> impl Iterator<Item = (usize, &'s [u8])> {
         let placed = steps.iter().zip(&self.steps);
         placed.filter_map(|(new, (_, offset))| Some(((*offset)?, new.in_memory())))
     }
 
-    /// Stores the recorded steps whose parameters may change in the next run.
+    /// Keeps those of the recorded steps whose parameters may change in the next run.
     pub fn hold(&mut self, steps: Vec<Step>) {
         let calls = &self.calls;
         let placed = steps.into_iter().zip(self.places.drain(..));
@@ -117,7 +120,7 @@ impl Replay {
         self.steps.extend(placed.filter(|(step, _)| calls.binary_search(&step.node).is_ok()));
     }
 
-    /// Whether these steps equal the recorded ones except for the parameters in memory.
+    /// Whether these steps equal the recorded ones, except for parameters in memory.
     pub(crate) fn has_steps(&self, steps: &[Step]) -> bool {
         steps.len() == self.steps.len()
             && steps.iter().zip(&self.steps).all(|(new, (old, _))| {

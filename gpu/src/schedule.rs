@@ -1,5 +1,5 @@
-//! Schedules the commands of a plan for the current shapes: input transfers, steps, output
-//! transfers.
+//! Schedules the commands of a plan for the current shapes: parameter and input transfers, steps,
+//! and output transfers.
 
 use crate::commands::{Binding, BufferId, Command};
 use crate::copies::copy;
@@ -18,24 +18,25 @@ use std::borrow::Cow;
 use torchlet_graph::graph::Node;
 use torchlet_shaders::Element;
 
-/// The largest input, in bytes, that the device reads directly from host memory, and the limit for
-/// the reads of all workgroups together, since each workgroup fetches the input again.
+/// The maximum bytes of an input that the device reads directly from host memory (`MAX_READ`), and
+/// the maximum bytes that all workgroups read together (`MAX_FETCHED`), since each workgroup reads
+/// the whole input.
 const MAX_READ: u64 = 4096;
 const MAX_FETCHED: u64 = 1 << 18;
 
-/// The largest output, in bytes, that the device writes directly to host memory.
+/// The maximum bytes of an output that the device writes directly to host memory.
 const MAX_WRITTEN: u64 = 16384;
 
-/// The host memory of tensors that are used in place instead of copied.
+/// The staging memory of inputs and outputs that steps access directly, without a copy.
 type AtHost = IdMap<TensorId, Binding>;
 
-/// Uses of an input or output by steps, by the host, and by copies.
+/// The uses of an input or output by steps, by the host, and by copies.
 #[derive(Default)]
 struct Uses<'s> {
     count: usize,
-    /// The index of the last step that binds it, and that step.
+    /// The last step that binds the tensor, with its index.
     last: Option<(usize, &'s Step)>,
-    /// Whether the device writes to it.
+    /// Whether the device writes to the tensor.
     written: bool,
 }
 
@@ -44,27 +45,27 @@ enum Purpose<'s> {
     Parameters,
     Input(usize),
     Step(&'s Step),
-    /// A weight prefetch that runs beside the preceding step.
+    /// A weight prefetch, which runs concurrently with the preceding step.
     Prefetch(TensorId),
     Output(usize),
-    /// A search (argmax) in an output.
+    /// An argmax search in an output.
     Search(usize),
     Update(usize),
 }
 
 /// The commands of a plan for the current shapes.
 pub struct Schedule<'s> {
-    /// The commands, in order. A command waits for earlier ones whose bindings overlap its own, if
-    /// either writes.
+    /// The commands, in order. A command waits for each earlier command whose memory ranges overlap
+    /// its own, if either of the two writes.
     pub commands: Vec<Command<'s>>,
     purposes: Vec<Purpose<'s>>,
-    /// The search that replaces an output, if requested and possible.
+    /// The argmax search that replaces an output, if requested and possible.
     pub search: Option<Search>,
     /// The bytes of the parameters that shaders read from memory.
     pub parameter_bytes: u64,
 }
 
-/// What commands are scheduled for.
+/// Creates schedules: the plan and the state for which commands are scheduled.
 pub struct Scheduler<'s> {
     /// The plan.
     pub plan: &'s Plan<'s>,
@@ -79,8 +80,8 @@ pub struct Scheduler<'s> {
 }
 
 impl<'s> Scheduler<'s> {
-    /// Returns the input transfers, the steps and the output transfers. `wanted` is the
-    /// output to search instead of returning it.
+    /// Returns the commands. If `wanted` is the index of an output, a search replaces that output
+    /// if possible.
     ///
     /// # Errors
     /// A tensor exceeds its memory.
@@ -92,7 +93,7 @@ impl<'s> Scheduler<'s> {
         let Scheduler { plan, state, updates, steps, .. } = *self;
         let graph = &plan.graph;
         let limits = &state.limits;
-        // Few commands are added to the steps.
+        // Few commands are added to those of the steps.
         let most = steps.len() + graph.inputs.len() + graph.outputs.len() + 8;
         let (mut commands, mut purposes) = (Vec::with_capacity(most), Vec::with_capacity(most));
         replay.note_shapes(graph, state);
@@ -155,7 +156,8 @@ impl<'s> Scheduler<'s> {
         let outputs = graph.outputs.iter().zip(&plan.outputs).enumerate();
         for (position, (id, staging)) in outputs.skip(updates.new_values) {
             let is_searched = search.is_some_and(|it| it.position == position);
-            // An input that is returned as an output is read from the memory that the host wrote.
+            // An input that is returned as an output is copied from the staging memory that the
+            // host wrote.
             let is_there = |host: &Binding| host.buffer == BufferId::Outputs;
             let is_copied = !is_searched && !at_host.get(id).is_some_and(is_there);
             let Some(staging) = staging.filter(|_| is_copied) else { continue };
@@ -180,7 +182,7 @@ impl<'s> Scheduler<'s> {
         schedule.purposes.iter().map(|purpose| self.label(purpose)).collect()
     }
 
-    /// Returns the memory of a tensor: its staging memory if it is used in place.
+    /// Returns the memory range of a tensor: its staging memory if steps access that directly.
     fn bound(&self, at_host: &AtHost, id: TensorId, written: bool) -> Result<Binding, Error> {
         let (root, start) = self.state.location(id);
         let Some(host) = at_host.get(&root) else {
@@ -192,10 +194,10 @@ impl<'s> Scheduler<'s> {
         Ok(Binding { offset: host.offset + start, size, written, ..*host })
     }
 
-    /// Chooses the inputs and outputs that steps use directly in staging memory, which saves a copy
-    /// that other commands would wait for. If staging memory is on the device: all inputs that no
-    /// step changes, and outputs that exactly one step writes. Otherwise: inputs and outputs that
-    /// exactly one step uses, if they are so small that direct access is faster than a copy.
+    /// Chooses the inputs and outputs that steps access directly in staging memory. This saves a
+    /// copy that other commands would wait for. If staging memory is on the device: all inputs that
+    /// no step changes, and outputs that exactly one step writes. Otherwise: inputs and outputs
+    /// that exactly one step uses, if they are so small that direct access is faster than a copy.
     fn at_host(&self) -> AtHost {
         let Scheduler { plan, state, updates, steps, on_device: [inputs, outputs] } = *self;
         let graph = &plan.graph;
@@ -219,8 +221,8 @@ impl<'s> Scheduler<'s> {
                 uses.written |= written;
             }
         }
-        // The tensor must have the staging type and layout. A tensor that exceeds its bound is
-        // rejected elsewhere.
+        // The tensor must have the element type and layout of the staging memory. A tensor that
+        // exceeds its bound is rejected elsewhere.
         let is_same = |id: TensorId, staging: &Staging| {
             state.location(id) == (id, 0)
                 && !state.strided.contains_key(&id)
@@ -228,8 +230,8 @@ impl<'s> Scheduler<'s> {
                     tensor.element == staging.element && tensor.bytes() <= staging.bytes
                 })
         };
-        // Also used by exactly one step. Types below 32 bits are excluded, as they may be written
-        // with atomic operations.
+        // Exactly one step uses the tensor. Types below 32 bits are excluded, as they may be
+        // written with atomic operations.
         let is_alone = |id: TensorId, staging: &Staging, most: u64| {
             let is_plain = matches!(staging.element, Element::F32 | Element::I32);
             let has_one = uses.get(&id).is_some_and(|uses| uses.count == 2);

@@ -1,6 +1,7 @@
 //! Argmax over the rows of an output, computed on the device instead of returning the output.
-//! Greedy decoding of a language model needs only the argmax of the logits, which is faster to
-//! compute on the device than the logits are to transfer.
+//!
+//! Greedy decoding of a language model needs only the argmax of the logits. Computing it on the
+//! device is faster than transferring the logits.
 
 use crate::commands::{Binding, BufferId, Command};
 use crate::device::{Limits, PipelineKey};
@@ -14,38 +15,39 @@ use torchlet_shaders::{Argmax, ArgmaxPush, Element, Pipeline, PushConstants};
 
 /// Invocations per workgroup.
 const WORKGROUP: u32 = 256;
-/// The minimum number of elements per workgroup if several workgroups share a row.
+/// The minimum number of elements per workgroup, if several workgroups share a row.
 const SHARE: usize = 8 * WORKGROUP as usize;
 
-/// A search of the rows of an output.
+/// An argmax search over each row of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Search {
     /// The index of the output.
     pub position: usize,
     pub(crate) id: TensorId,
     input: Element,
-    /// Where the results are written.
+    /// The staging memory of the results.
     staging: Staging,
     rows: usize,
     count: usize,
-    /// The number of workgroups per row, and the elements that each searches.
+    /// The number of workgroups per row (`parts`), and the number of elements that each searches
+    /// (`share`).
     parts: usize,
     share: usize,
 }
 
-/// The caller's request for a search.
+/// The caller's request to replace an output by its argmax.
 pub struct SearchRequest<'w> {
-    /// The argument of the call to search.
+    /// The index of the output among the arguments of the delegate call.
     pub arg: usize,
     /// Receives the index of the largest element of each row.
     pub indices: &'w mut [i32],
 }
 
 impl SearchRequest<'_> {
-    /// Copies the results from staging memory, and returns their number.
+    /// Copies the results from the bytes `found` in staging memory, and returns the number of rows.
     ///
     /// # Errors
-    /// The caller has room for fewer rows.
+    /// `indices` has room for fewer rows.
     pub fn take(self, found: &[u8]) -> Result<usize, Error> {
         let results = found.as_chunks::<4>().0;
         let (rows, room) = (results.len(), self.indices.len());
@@ -61,8 +63,8 @@ impl SearchRequest<'_> {
 }
 
 impl Search {
-    /// Plans the search of an output's rows. Returns `None` if it is not possible; the output is
-    /// then returned as usual.
+    /// Plans the search over an output's rows. Returns `None` if it is not possible; the whole
+    /// output is then returned.
     pub(crate) fn of(
         plan: &Plan<'_>,
         state: &State,
@@ -72,8 +74,8 @@ impl Search {
         let id = *plan.graph.outputs.get(position).filter(|_| position >= updates.new_values)?;
         let staging = (*plan.outputs.get(position)?)?;
         let tensor = state.tensor(id).ok()?;
-        // Elements that are rounded on their way to the host could become equal there, which
-        // changes the result.
+        // Elements that are rounded when they are returned could become equal, which would change
+        // the index of the maximum.
         let is_kept = match tensor.element {
             Element::F16 => matches!(staging.element, Element::F16 | Element::F32),
             Element::F32 => staging.element == Element::F32,
@@ -85,7 +87,7 @@ impl Search {
         if !is_kept || !is_placed || state.strided.contains_key(&id) || rows == 0 {
             return None;
         }
-        // Enough rows may saturate the device without sharing.
+        // If there are enough rows to saturate the device, workgroups share no rows.
         let parts = count.div_ceil(SHARE).min(state.busy.div_ceil(rows * WORKGROUP as usize));
         let share = count.div_ceil(parts.max(1)).next_multiple_of(4);
         let parts = count.div_ceil(share);
@@ -98,7 +100,7 @@ impl Search {
         is_supported.then_some(search)
     }
 
-    /// Returns the commands; `logits` is the memory of the output.
+    /// Returns the commands of the search; `logits` is the memory of the output.
     pub(crate) fn commands(
         &self,
         logits: Binding,
@@ -121,13 +123,13 @@ impl Search {
         ])
     }
 
-    /// Returns the range of the results in the staging memory of outputs.
+    /// Returns the byte range of the results in the staging memory of outputs.
     pub fn results(&self) -> std::ops::Range<usize> {
         let start = self.staging.offset as usize;
         start..start.saturating_add(self.result_bytes() as usize)
     }
 
-    /// Returns the bytes of the results.
+    /// Returns the size of the results in bytes.
     fn result_bytes(&self) -> u64 {
         4 * self.rows as u64
     }

@@ -1,11 +1,11 @@
-//! Snapshots of shapes and integers, of which a session keeps several.
+//! Snapshots of shapes and integers. A session keeps one for each cached recording.
 
 use crate::ids::IdMap;
 use crate::state::{DeviceTensor, State, Storage};
 use crate::tensors::TensorId;
 use torchlet_graph::graph::ValueId;
 
-/// The sizes of each tensor and, for an alias, its location; and the integers.
+/// A snapshot of all integers, of the sizes of all tensors, and of the locations of aliases.
 pub struct Shapes {
     tensors: Vec<Option<Known>>,
     strided: IdMap<TensorId, Vec<usize>>,
@@ -36,7 +36,7 @@ impl Shapes {
         }
     }
 
-    /// Exchanges the current shapes and integers with these.
+    /// Exchanges the current shapes and integers with the stored ones.
     pub fn exchange(&mut self, state: &mut State) {
         std::mem::swap(&mut state.strided, &mut self.strided);
         std::mem::swap(&mut state.integers, &mut self.integers);

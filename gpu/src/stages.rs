@@ -7,23 +7,24 @@ use torchlet_shaders::functions::unary;
 /// An element-wise computation: the index of a shader function, and its operands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stage {
-    /// A function of one tensor with two parameters.
+    /// A unary function of a tensor, with two parameters.
     Unary(u32, ValueId, [f64; 2]),
-    /// A function of two operands; some functions scale the second operand by the factor.
+    /// A binary function of a tensor and another operand. Some functions multiply the second
+    /// operand by the factor.
     Binary(u32, ValueId, Source, f64),
-    /// The second operand where the first is not zero, else the third.
+    /// Selects the second tensor where the first is not zero, else the third.
     Where([ValueId; 3]),
 }
 
-/// An operand.
+/// The second operand of a binary function.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source {
     Tensor(ValueId),
-    /// A scalar, the second argument of the call.
+    /// A scalar argument of the call.
     Number(f64),
 }
 
-/// `activation(result + residual)`.
+/// The epilogue of a GEMM or convolution: `activation(result + residual)`.
 #[derive(Debug, Clone)]
 pub(crate) struct Epilogue {
     /// The index of a unary shader function, and its parameters.
@@ -34,17 +35,18 @@ pub(crate) struct Epilogue {
 }
 
 impl Epilogue {
-    /// Returns a clamp. Unbounded clamps serve as the identity, which saves pipelines.
+    /// Returns a clamp as the activation. The identity is an unbounded clamp, which saves
+    /// pipelines.
     pub(crate) fn clamp(low: f64, high: f64) -> Self {
         Self::function(unary::CLAMP, [low, high])
     }
 
-    /// Returns a unary shader function.
+    /// Returns an epilogue with a unary shader function as the activation.
     pub(crate) fn function(activation: u32, [a, b]: [f64; 2]) -> Self {
         Epilogue { activation, a: a as f32, b: b as f32, residual: None }
     }
 
-    /// Returns the identity.
+    /// Returns the identity epilogue.
     pub(crate) fn none() -> Self {
         Self::clamp(f64::NEG_INFINITY, f64::INFINITY)
     }

@@ -16,13 +16,13 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// Binds the range in this staging buffer.
+    /// Returns a binding to this range of `buffer`.
     pub(crate) fn binding(&self, buffer: BufferId, written: bool) -> Binding {
         Binding { buffer, offset: self.offset, size: self.bytes, written }
     }
 }
 
-/// Assigns each tensor among the values a range of staging memory; also returns the total bytes.
+/// Assigns a range of staging memory to each tensor among the values. Also returns the total bytes.
 pub(crate) fn stage(
     graph: &Graph<'_>,
     ids: &[ValueId],

@@ -1,4 +1,4 @@
-//! State of a graph between encodings: shapes, integers, and tensors that operators added.
+//! The state of a graph between encodings: shapes, integers, and tensors that operators added.
 
 use crate::bfloat16;
 use crate::bounds;
@@ -18,7 +18,7 @@ use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::lower::widen;
 use torchlet_shaders::Element;
 
-/// The initial contents of a constant.
+/// The source of a constant's initial contents.
 #[derive(Debug, Clone)]
 pub(crate) enum Contents {
     /// The bytes of the graph's value.
@@ -52,9 +52,10 @@ impl Contents {
 /// Where the data of a tensor is stored.
 #[derive(Debug, Clone)]
 pub(crate) enum Storage {
-    /// In memory shared by tensors with disjoint lifetimes.
+    /// In memory that is shared with tensors whose lifetimes do not overlap.
     Planned,
-    /// In memory of its own, which keeps its contents between runs, with these initial contents.
+    /// In memory that is not shared and keeps its contents between runs. The field describes the
+    /// initial contents.
     Constant(Contents),
     /// In the memory of another tensor, from a byte offset on.
     Alias(TensorId, u64),
@@ -80,35 +81,37 @@ impl DeviceTensor {
     }
 }
 
-/// The fusions that are decided when a call is encoded, because a graph does not determine them;
-/// all others are graph passes ([`crate::passes`]). A call is fused into its readers: these read
-/// its inputs and compute it.
+/// Fusions that are decided while a call is encoded, because they depend on more than the graph;
+/// all other fusions are graph passes ([`crate::passes`]). The fused call emits nothing. The calls
+/// that read its result read its inputs instead, and compute the result themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LateFusion {
-    /// A layer norm into the GEMMs that read it. They must be tiled, and tilings depend on the
-    /// device: its processors, matrix units and shared memory.
+    /// A layer norm into the GEMMs that read its result. These GEMMs must be tiled, and tilings
+    /// depend on the device: its processors, matrix units and shared memory.
     LayerNorm,
-    /// A GEMV into the rotation or cache write of its rows. It depends on the device's shaders, and
-    /// on the memory layout of the weights, which follows from the aliases of encoded tensors.
+    /// A GEMV into the rotary embedding or cache update that reads its rows. This depends on the
+    /// device's shaders, and on the memory layout of the weights, which follows from the aliases of
+    /// encoded tensors.
     Gemv,
-    /// A rotation into the write to a KV cache. The write also computes the GEMV that was fused
-    /// into the rotation. Calls that read integers which change from run to run are not fused;
-    /// those integers are known once memory is planned.
+    /// A rotary embedding into the update of a KV cache. If a GEMV was fused into the rotation, the
+    /// cache update computes it too. Calls that read integers which change from run to run are not
+    /// fused; those integers are known once memory is planned.
     Rotation,
 }
 
-/// An output that is fused into its readers.
+/// An output that is not written, because it is fused into the calls that read it.
 #[derive(Debug, Clone)]
 pub(crate) struct FusedOutput {
     pub(crate) fusion: LateFusion,
-    /// The index of the call, and of the output among its outputs.
+    /// The index of the call that computes the output, and the index among the outputs of that
+    /// call.
     pub(crate) call: usize,
     pub(crate) which: usize,
-    /// The views through which it is read.
+    /// The views of the output through which other calls read it.
     pub(crate) views: Vec<ValueId>,
 }
 
-/// The current shapes and integers of a graph, and the decisions made while planning memory.
+/// The current shapes and integers of a graph, and the decisions made when memory was planned.
 #[derive(Debug, Clone)]
 pub struct State {
     /// Tensors by value, followed by those that operators added.
@@ -117,11 +120,12 @@ pub struct State {
     pub(crate) strided: IdMap<TensorId, Vec<usize>>,
     /// Symbolic integers by value.
     pub(crate) integers: Vec<Option<i64>>,
-    /// Contents of integer inputs that operators read on the host, by value.
+    /// The elements of integer tensors that operators read on the host, by value id.
     pub(crate) host: IdMap<ValueId, Vec<i32>>,
-    /// Tensors that operators added, by call and order.
+    /// Tensors that operators added, by call index and order within the call.
     pub(crate) added: IdMap<(usize, usize), TensorId>,
-    /// The workgroup sizes that calls used when memory was planned, by call and order.
+    /// The workgroup sizes that calls used when memory was planned, by call index and order within
+    /// the call.
     pub(crate) workgroups: IdMap<(usize, usize), [u32; 2]>,
     /// Constants that operators derived.
     pub(crate) derived: HashMap<Derived, TensorId>,
@@ -143,14 +147,14 @@ pub struct State {
     pub(crate) changing: HashSet<ValueId>,
     /// The calls that read integers which change from run to run, in order.
     pub(crate) varying: Vec<usize>,
-    /// Temporary tensors that calls use only with other shapes, each with the step during which it
-    /// would be alive.
+    /// Temporary tensors that calls use only with other shapes. Each has the index of the step
+    /// during which the tensor would be alive.
     pub(crate) reserved: Vec<(usize, TensorId)>,
-    /// Outputs that are fused into their readers. Decided when memory is planned.
+    /// Outputs that are fused into the calls that read them; decided when memory is planned.
     pub(crate) left: IdMap<ValueId, FusedOutput>,
-    /// The read analysis of the graph, after it was encoded.
+    /// The read analysis of the graph; `None` until the graph is encoded.
     pub(crate) reads: Option<Arc<GraphReads>>,
-    /// The kernel variants of calls.
+    /// The kernel variants chosen for calls.
     pub(crate) choices: Choices,
 }
 
@@ -224,7 +228,8 @@ impl State {
         self.known_processors.unwrap_or_else(|| processors(self.busy)).max(1)
     }
 
-    /// Creates the initial state for this device, including the calls that vary with integers.
+    /// Creates the initial state for a device. Also finds the calls that read integers which change
+    /// from run to run.
     pub(crate) fn on(
         device: &Device,
         graph: &Graph<'_>,
@@ -254,14 +259,14 @@ impl State {
         *self.integers.get(id)?
     }
 
-    /// Sets a symbolic integer. Returns whether it differs from before.
+    /// Sets a symbolic integer. Returns whether the new value differs from the old one.
     pub fn set_integer(&mut self, id: ValueId, value: i64) -> bool {
         let slot = self.integers.get_mut(id).and_then(Option::as_mut);
         slot.is_some_and(|slot| std::mem::replace(slot, value) != value)
     }
 
     /// Sets the elements of an input that operators read on the host. Returns whether they differ
-    /// from before.
+    /// from the old ones.
     pub fn set_host_values(&mut self, id: ValueId, values: Vec<i32>) -> bool {
         let differ = self.host.get(&id) != Some(&values);
         if differ {
@@ -282,12 +287,12 @@ impl State {
             .ok_or_else(|| Error::Invalid(format!("value {id} is not a tensor")))
     }
 
-    /// Returns the tensor whose memory a tensor uses.
+    /// Returns the tensor in whose memory a tensor lies: itself, unless it is an alias.
     pub(crate) fn root(&self, id: TensorId) -> TensorId {
         self.location(id).0
     }
 
-    /// Returns the tensor whose memory a tensor uses, and the byte offset in it.
+    /// Returns the tensor in whose memory a tensor lies, and the byte offset in it.
     pub(crate) fn location(&self, id: TensorId) -> (TensorId, u64) {
         let (mut id, mut offset) = (id, 0);
         // This terminates: aliases point to roots that do not lie in the alias's memory.
@@ -298,7 +303,7 @@ impl State {
         (id, offset)
     }
 
-    /// Whether a tensor is a contiguous part of another's memory.
+    /// Whether a tensor is an alias of only a part of another tensor's memory.
     pub(crate) fn is_part(&self, id: TensorId) -> bool {
         let (root, offset) = self.location(id);
         let numel = |id| self.tensor(id).map_or(0, DeviceTensor::numel);

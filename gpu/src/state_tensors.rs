@@ -1,23 +1,23 @@
-//! Tensors that persist between runs.
+//! State tensors of a graph, which persist between runs.
 
 use crate::error::Error;
 use crate::tensors::TensorId;
 use torchlet_core::TensorInfo;
 use torchlet_graph::graph::{Graph, Value};
 
-/// A state tensor.
+/// A tensor that persists between runs.
 #[derive(Debug)]
 pub struct StateTensor {
-    /// The tensor.
+    /// The id of the tensor.
     pub id: TensorId,
-    /// The exporter's name, if known.
+    /// The name of the tensor in the exported program, if known.
     pub name: Option<String>,
-    /// Its type and shape.
+    /// The type and shape of the tensor.
     pub info: TensorInfo,
 }
 
-/// Lists the state tensors of a graph from the torchlet compiler, which marks them and keeps the
-/// exporter's names.
+/// Lists the state tensors of a graph from the torchlet compiler, which marks state and stores the
+/// names from the exported program.
 ///
 /// # Errors
 /// A state tensor is too large.

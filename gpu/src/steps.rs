@@ -24,7 +24,7 @@ pub(crate) fn write(tensor: TensorId) -> Access {
 /// A dispatch over tensors.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// The index of the call that it belongs to.
+    /// The index of the call that emitted the step.
     pub(crate) node: usize,
     pub(crate) key: PipelineKey,
     pub(crate) accesses: Vec<Access>,
@@ -44,8 +44,9 @@ impl Step {
         self.split().1
     }
 
-    /// Appends the step to `steps`. If it has more than `at_once` workgroups in z, and its
-    /// parameter at byte `base_z` is the first z, it is split into several.
+    /// Appends the step to `steps`. A step with more than `at_once` workgroups in z is split into
+    /// several, if its shader has a parameter for the index of the first workgroup in z; `base_z`
+    /// is the byte offset of that parameter.
     pub(crate) fn split_z(
         mut self,
         base_z: Option<usize>,

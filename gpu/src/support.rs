@@ -1,4 +1,4 @@
-//! Decides what a device can run, by encoding graphs without a device.
+//! Decides which graphs a device can run, by encoding them without the device.
 
 use crate::device::{DeviceFeatures, Limits};
 use crate::encode::encode;
@@ -24,7 +24,7 @@ pub struct Support {
 }
 
 impl Support {
-    /// The support of a device. The default is a device without optional features.
+    /// Creates the support of a device with these features and limits.
     pub fn new(features: DeviceFeatures, limits: Limits) -> Self {
         Support { features, limits }
     }
@@ -32,7 +32,7 @@ impl Support {
     /// Checks whether the device can run a whole graph as one delegate.
     ///
     /// # Errors
-    /// The reason why not, as text for the user.
+    /// The reason why the device cannot run the graph, as text for the user.
     pub fn runs(&self, graph: &Graph<'_>) -> Result<(), String> {
         self.encoded(graph, &|_| true).map_err(|error| error.to_string())
     }
@@ -81,12 +81,12 @@ impl Support {
     /// Checks whether the device can run a single call.
     ///
     /// # Errors
-    /// The reason why not, as text for the user.
+    /// The reason why the device cannot run the call, as text for the user.
     pub fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String> {
         self.check(graph, &Facts::of(graph), node)
     }
 
-    /// Checks each call of a graph.
+    /// Checks each call of a graph, as [`accepts`](Self::accepts) does.
     pub fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
         let facts = Facts::of(graph);
         graph.nodes.iter().map(|node| self.check(graph, &facts, node)).collect()
@@ -100,7 +100,7 @@ impl Support {
         let (mut single, ids) = alone(graph, node);
         let wanted = |id: ValueId| ids.get(id).is_some_and(|id| facts.used.contains(id));
         let Err(error) = self.encoded(&single, &wanted) else { return Ok(()) };
-        // Large weights are cut, as when the graph is loaded.
+        // Large weights are split, as when the graph is loaded.
         match crate::passes::cut(&mut single, &self.limits) {
             0 => Err(error.to_string()),
             _ => self.encoded(&single, &wanted).map_err(|error| error.to_string()),
@@ -130,8 +130,8 @@ impl Facts {
     }
 }
 
-/// Whether an operator computes in floating point for all types; integers are then exact up to
-/// 2^24.
+/// Whether an operator computes in floating point for all types. Its results are exact only for
+/// integers up to 2^24.
 fn computes_in_floats(operator: Operator) -> bool {
     matches!(
         operator,
@@ -178,8 +178,8 @@ fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), St
                     return Err("shaders do not support 64-bit floating point".to_owned());
                 }
                 ScalarType::Long => {
-                    // A result that is used only as an index may saturate if it was derived from an
-                    // index.
+                    // A 64-bit result may saturate to 32 bits if it is derived from an index and
+                    // used only as an index.
                     let tolerates = match position == last {
                         true => {
                             bounds.tolerates_saturation(*id) && moves_indices(graph, bounds, node)
@@ -200,7 +200,8 @@ fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), St
     Ok(())
 }
 
-/// Whether a call passes on indices, which may be saturated.
+/// Whether the elements of a call's output come from an argument with indices, which may be
+/// saturated.
 fn moves_indices(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> bool {
     bounds.argument_tolerates(graph, node, 0)
         && matches!(
@@ -236,7 +237,8 @@ fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> (Graph<'g>, Vec<ValueId>) {
     (single, ids)
 }
 
-/// Copies a call, and those of its values that are not copied yet, into another graph.
+/// Copies a call into another graph, with its values. `known` maps the values that are copied
+/// already.
 fn taken<'g>(
     graph: &'g Graph<'_>,
     node: &Node,

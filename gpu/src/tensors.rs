@@ -48,12 +48,12 @@ impl Operand {
         self.sizes.len()
     }
 
-    /// Returns the size of dimension `dim`, or 1 beyond the rank.
+    /// Returns the size of dimension `dim`; 1 if the tensor has fewer dimensions.
     pub(crate) fn size(&self, dim: usize) -> usize {
         self.sizes.get(dim).copied().unwrap_or(1)
     }
 
-    /// Normalizes a dimension that may count from the end.
+    /// Normalizes a dimension index, which may be negative to count from the end.
     pub(crate) fn dim(&self, dim: i64) -> Result<usize, Error> {
         torchlet_core::rules::normalize_dim(dim, self.rank()).ok_or_else(|| {
             Error::Invalid(format!(
@@ -69,7 +69,7 @@ impl Operand {
     }
 }
 
-/// Returns row-major strides.
+/// Returns the row-major strides of a shape.
 pub(crate) fn strides(sizes: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; sizes.len()];
     let mut step = 1;
@@ -80,7 +80,7 @@ pub(crate) fn strides(sizes: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// Converts to 32 bits, the size type of shaders.
+/// Converts a size to 32 bits, as shaders use it.
 pub(crate) fn u32_of(number: usize) -> Result<u32, Error> {
     u32::try_from(number).map_err(|_| Error::unsupported("a tensor of more than 2^32 elements"))
 }

@@ -1,4 +1,4 @@
-//! Conversion between host tensors and device memory: element types and memory order.
+//! Conversion between host tensors and device memory: element types and element order.
 
 use crate::bfloat16;
 use crate::error::Error;
@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use torchlet_core::{Parallel, ScalarType, Serial, TensorInfo};
 use torchlet_shaders::Element;
 
-/// Converts row-major host elements to the device types. 64-bit types are narrowed, integers with
-/// saturation, and `bfloat16` is widened.
+/// Converts row-major host elements to the element types of the device. 64-bit types are narrowed,
+/// integers with saturation, and `bfloat16` is widened.
 pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Vec<u8> {
     let mut converted = vec![0; device_bytes(scalar_type, bytes.len())];
     convert(scalar_type, bytes, &mut converted, &Serial);
@@ -53,14 +53,14 @@ fn restore(scalar_type: ScalarType, source: &[u8], bytes: &mut [u8], parallel: &
     }
 }
 
-/// The bytes that a thread copies at a time, and the minimum bytes for a multi-threaded copy. One
-/// thread copies about 12 GB/s and starts within 20 µs.
+/// The bytes that a thread copies at a time (`PIECE`), and the minimum bytes for a multi-threaded
+/// copy (`SHARED`). One thread copies about 12 GB/s and starts within 20 µs.
 const PIECE: usize = 128 << 10;
 const SHARED: usize = 1 << 20;
 /// The maximum number of threads per copy.
 const MAX_THREADS: usize = 8;
 
-/// Copies the common length of both slices.
+/// Copies as many bytes as the shorter slice has.
 fn copy(source: &[u8], target: &mut [u8], parallel: &dyn Parallel) {
     let count = source.len().min(target.len());
     let (Some(source), Some(target)) = (source.get(..count), target.get_mut(..count)) else {
@@ -76,11 +76,11 @@ fn copy(source: &[u8], target: &mut [u8], parallel: &dyn Parallel) {
     if source.len() >= SHARED {
         parallel.run(parallel.threads().min(MAX_THREADS), &|_| work());
     }
-    // Copies everything, or the rest if other threads helped.
+    // This thread copies everything, or the rest if other threads helped.
     work();
 }
 
-/// Applies a function to each element.
+/// Converts each element with a function.
 fn each<const FROM: usize, const TO: usize>(
     source: &[u8],
     target: &mut [u8],
@@ -91,7 +91,7 @@ fn each<const FROM: usize, const TO: usize>(
     }
 }
 
-/// Saturates to 32 bits: an index that is out of range stays out of range.
+/// Saturates to 32 bits, so that an index that is out of range stays out of range.
 fn saturated(number: i64) -> i32 {
     number.clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }
@@ -113,7 +113,7 @@ fn in_row_major_order(info: &TensorInfo, mut visit: impl FnMut(usize)) {
     }
 }
 
-/// Writes a host tensor into staging memory.
+/// Writes a host tensor into staging memory, with conversion to the device's element type.
 ///
 /// # Errors
 /// The memory is too small.
@@ -140,7 +140,7 @@ pub fn to_staging(
     Ok(())
 }
 
-/// Reads a host tensor from staging memory.
+/// Reads a host tensor from staging memory, with conversion from the device's element type.
 ///
 /// # Errors
 /// The memory is too small.

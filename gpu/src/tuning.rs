@@ -1,9 +1,9 @@
 //! Autotuning: measures on the device which kernel variants of a program's calls are the fastest.
 //!
-//! A program is compiled with its default variants, and once for each other variant index, which
-//! applies to all calls that have it. The two versions run alternately, so that drifts of the
-//! device clock affect both. Calls with the same question (kernel shape) are tuned together; their
-//! times are added.
+//! A program is compiled with its default variants. For each other variant index, it is compiled
+//! again, so that every call with enough variants uses the variant with that index. The two
+//! versions run alternately, so that drifts of the device clock affect both. Calls with the same
+//! question (kernel shape) are tuned together; their times are added.
 
 use crate::choices::Choices;
 use crate::device::{Best, Device, Question};
@@ -18,16 +18,16 @@ const RUNS: usize = 7;
 /// The minimum number of runs: a second run excludes one-time costs of the first.
 const MIN_RUNS: usize = 2;
 
-/// A variant is better if it lasts at most this share of the best time so far; smaller differences
+/// A variant is better if it lasts at most this share of the best time so far. Smaller differences
 /// are noise.
 const MARGIN: f32 = 0.97;
 
-/// A program that is compiled with one variant index, to be measured.
+/// A program that was compiled with one variant index, in order to be measured.
 pub trait Trial {
-    /// An error of the backend.
+    /// The error type of the backend.
     type Error;
 
-    /// Returns the questions of the calls.
+    /// Returns the tuning questions, by the index of their call.
     fn questions(&self) -> &HashMap<usize, Question>;
 
     /// Runs once with zeros as inputs, and returns the time of each call with a question.
@@ -37,11 +37,11 @@ pub trait Trial {
     fn run(&mut self) -> Result<HashMap<usize, u64>, Self::Error>;
 }
 
-/// The questions of a program with unmeasured variants: the number of variants, and the best one so
-/// far.
+/// Questions with variants that are not measured yet. For each: the number of variants, and the
+/// best variant so far.
 pub type OpenQuestions = HashMap<Question, (u8, Best)>;
 
-/// Returns the questions of a graph with unmeasured variants.
+/// Returns those questions of a graph that have variants which are not measured yet.
 ///
 /// # Errors
 /// The graph cannot be encoded.
@@ -61,8 +61,8 @@ pub fn open_questions(
     Ok(asked.filter(|(_, (variants, best))| best.tried < *variants).collect())
 }
 
-/// Measures the variants of open questions until time is over, and returns the answers. `compile`
-/// compiles the program with a variant index.
+/// Measures the variants of open questions until `is_over` returns true, and returns the answers.
+/// `compile` compiles the program with a variant index.
 ///
 /// # Errors
 /// The default variants cannot be compiled, or an error is fatal. If another variant fails, for
@@ -102,8 +102,8 @@ pub fn search<T: Trial>(
     Ok(open.into_iter().map(|(question, (_, best))| (question, best)).collect())
 }
 
-/// Runs two trials alternately, stopping early when time is over. Returns the time of each trial
-/// per question.
+/// Runs two trials alternately, and stops early when time is over. Returns, for each of the two,
+/// the time by question.
 fn race<T: Trial>(
     first: &mut T,
     other: &mut T,

@@ -1,4 +1,4 @@
-//! Calls whose parameters differ from run to run, because they read integers that do.
+//! Finds the calls that read integers which change from run to run. Their parameters change too.
 
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
@@ -52,7 +52,7 @@ mod tests {
                 node(Operator::ABS, &[1, 4]),
                 node(Operator::VIEW_COPY, &[1, 5, 1]),
                 node(Operator::VIEW_COPY, &[1, 3, 1]),
-                // Also reads integer 6, which does not become a varying one by that.
+                // Also reads integer 6, which nevertheless does not vary.
                 node(Operator::UPDATE_CACHE, &[1, 1, 0, 6, 1]),
                 node(Operator::VIEW_COPY, &[1, 6, 1]),
             ],

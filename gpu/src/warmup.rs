@@ -1,6 +1,8 @@
-//! Pipeline warm-up for dynamic shapes. Other shapes and integers than those that memory is planned
-//! for may need other pipelines, and a driver needs milliseconds to create one. The graph is
-//! therefore encoded with sample shapes at load time, and the pipelines are created then.
+//! Pipeline warm-up for dynamic shapes.
+//!
+//! Memory is planned for the largest shapes. Smaller shapes and other integers may need additional
+//! pipelines, and a driver needs milliseconds to create one. The graph is therefore encoded with
+//! sample shapes at load time, and their pipelines are created then.
 
 use crate::device::PipelineKey;
 use crate::encode::encode;
@@ -10,42 +12,43 @@ use std::collections::{BTreeMap, HashSet};
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// The maximum number of encoded calls in total: larger graphs are tried with fewer shapes.
+/// The maximum number of encoded calls in total. Larger graphs are tried with fewer shapes.
 const MAX_CALLS: usize = 1 << 15;
 
 /// The maximum number of shapes tried for a graph.
 const MAX_TRIALS: usize = 256;
 
-/// The maximum number of dynamic dims and integers that are varied. Exporters write fewer, and each
-/// needs trials of its own.
+/// The maximum number of dynamic dims and integers that are varied. Exported programs have fewer,
+/// and each one requires trials.
 const MAX_QUANTITIES: usize = 64;
 
-/// The maximum number of elements of a host-read input that are given values.
+/// The maximum number of elements of an integer tensor for its contents to be varied.
 const MAX_CONTENTS: usize = 4096;
 
-/// A quantity that can differ from run to run.
+/// A size or an integer that can change from run to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quantity {
-    /// The size of an input in a dimension.
+    /// The size of an input in one dimension.
     Size(ValueId, usize),
     /// An integer input.
     Integer(ValueId),
-    /// The elements of an input that operators read on the host, all set to the same value.
+    /// The elements of an integer tensor that operators read on the host. All of them get the same
+    /// value.
     Contents(ValueId),
 }
 
-/// All varying quantities, with their upper bounds.
+/// All quantities of a graph, each with its upper bound.
 #[derive(Debug)]
 struct Varying {
     quantities: Vec<(Quantity, usize)>,
-    /// Groups of indices that are tried with the same value: quantities with equal bounds are
-    /// usually one dimension of the program.
+    /// Groups of indices of quantities. A trial gives all quantities of a group the same value,
+    /// because quantities with equal bounds are usually one dimension of the program.
     together: Vec<Vec<usize>>,
 }
 
-/// Returns the pipelines that a graph needs for other shapes than those that memory was planned for
-/// in `planned`. Stops at `most`, apart from the pipelines of the last shape tried. Shapes that the
-/// graph rejects are skipped.
+/// Returns the pipelines that a graph needs for shapes other than those in `planned`, for which
+/// memory was planned. Stops when at least `most` pipelines are found. Shapes that the graph
+/// rejects are skipped.
 pub(crate) fn pipelines(graph: &Graph<'_>, planned: &State, most: usize) -> HashSet<PipelineKey> {
     let mut found = HashSet::new();
     let varying = Varying::of(graph, planned);
@@ -94,7 +97,8 @@ impl Varying {
         quantities.extend(watched.map(|id| (Quantity::Contents(id), bound.unwrap_or_default())));
         quantities.truncate(MAX_QUANTITIES);
 
-        // Groups: all with one bound, and the sizes with one bound in the same dimension.
+        // Groups: all quantities with the same bound, and all sizes with the same bound in the same
+        // dimension.
         let mut alike: BTreeMap<(usize, Option<usize>), Vec<usize>> = BTreeMap::new();
         for (at, (quantity, bound)) in quantities.iter().enumerate() {
             let dims = match quantity {
@@ -113,9 +117,9 @@ impl Varying {
         Varying { quantities, together }
     }
 
-    /// Returns the assignments to try, at most `most`. Each varies one quantity or one group, with
-    /// all others at their maximum, at their minimum, or with integers at half their bound. The
-    /// three alternate, groups first.
+    /// Returns the trials, at most `most`, each with a value for every quantity. A trial varies one
+    /// group. The other sizes are at their maximum or 1, and the other integers are 0 or half their
+    /// bound; the three combinations alternate.
     fn trials(&self, most: usize) -> Vec<Vec<usize>> {
         let rest = |size: fn(usize) -> usize, integer: fn(usize) -> usize| -> Vec<usize> {
             let number = |(quantity, bound): &(Quantity, usize)| match quantity {
@@ -169,7 +173,7 @@ impl Varying {
                         *slot = i64::try_from(*number).unwrap_or_default();
                     }
                 }
-                // Set after all sizes.
+                // Set after all sizes, which determine the number of elements.
                 Quantity::Contents(id) => {
                     let numel = state.tensor(id).map_or(0, |tensor| tensor.numel());
                     let contents = state.host.entry(id).or_default();
@@ -181,9 +185,10 @@ impl Varying {
     }
 }
 
-/// Returns the values to try up to `bound`, most important first. Small values have kernels of
-/// their own. Larger ones differ in the power of two that divides them, up to eight, and in
-/// magnitude, which decides about tiling and the number of invocations.
+/// Returns the values to try up to `bound`, most important first. Small values have specialised
+/// kernels. For larger values, kernels depend on the largest power of two, up to eight, that
+/// divides the value, and on the magnitude, which decides about tiling and the number of
+/// invocations.
 fn sample_values(bound: usize) -> Vec<usize> {
     let below = |most: usize, less: usize| (most / 8 * 8).saturating_sub(less);
     let first = [1, below(bound, 0), 2, below(bound, 1), 4, below(bound, 4), 3, 5, 8];
@@ -223,7 +228,7 @@ mod tests {
         assert_eq!(sample_values(3), [1, 2, 3]);
         assert_eq!(sample_values(0), [0usize; 0]);
         let many = sample_values(1000);
-        // Odd, and divisible by 2, 4 and 8: near the bound and near its middle.
+        // Odd values, and multiples of 2, 4 and 8: near the bound and near half of it.
         let first = [1, 1000, 2, 999, 4, 996, 3, 5, 8, 998, 997, 496, 495, 494, 493, 492];
         let between = [12, 24, 48, 96, 192, 384, 768];
         assert_eq!(many, [first.as_slice(), &between].concat());
@@ -244,13 +249,14 @@ mod tests {
         assert_eq!(varying(1000).quantities.len(), MAX_QUANTITIES);
         let trials = varying(1000).trials(40);
         assert_eq!(trials.len(), 40);
-        // All settings of the other quantities occur.
+        // Every combination of the other quantities occurs.
         let least = |trial: &&Vec<usize>| trial.iter().filter(|size| **size == 1).count() > 2;
         assert!(varying(1).trials(40).iter().filter(least).count() > 10);
         assert!(varying(1).trials(0).is_empty());
     }
 
-    /// Attention scores with a dynamic number of columns, and their GEMM with the values.
+    /// The number of columns of attention scores is dynamic; the scores are then multiplied by the
+    /// values.
     #[test]
     fn dynamic_gemm_columns_are_warmed_up() {
         for most in [100, 256] {

@@ -1,4 +1,4 @@
-//! The identity of weights, by which several graphs share them.
+//! The identity of weights, by which several graphs find the weights that they have in common.
 //!
 //! Methods of one program, and delegates of one method, refer to the same bytes of a file. Weights
 //! are identified by their host address: while a graph that borrows these bytes exists, no other
@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hasher};
 use torchlet_graph::graph::{Graph, Value};
 use torchlet_shaders::Element;
 
-/// The minimum bytes of a weight to share.
+/// The minimum bytes of a weight that graphs share.
 const MIN_BYTES: usize = 16 << 10;
 
 /// The identity of a weight on the device: its host bytes, and the layout that shaders read.
@@ -23,13 +23,13 @@ pub struct Weight {
     address: usize,
     bytes: usize,
     sample: u64,
-    /// The element type after conversion, if converted.
+    /// The element type to which the host bytes are converted, if any.
     converted: Option<Element>,
-    /// The derivation from the host bytes, if derived.
+    /// The computation of the weight from its host bytes, if it is derived.
     made: Option<Made>,
 }
 
-/// How a weight is derived from host bytes.
+/// A computation of a weight from its host bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Made {
     /// Transposed matrices with elements of this size.
@@ -41,7 +41,8 @@ enum Made {
 }
 
 /// Returns the shareable weights of a graph by tensor: large constants of the file that never
-/// change. The bytes of the graph must outlive the compiled graph.
+/// change, and weights derived from them. The bytes that the graph borrows must outlive the
+/// compiled graph.
 pub(crate) fn weights(
     graph: &Graph<'_>,
     state: &State,
@@ -89,7 +90,7 @@ pub(crate) fn weights(
     (0..state.tensors.len()).filter_map(weight).collect()
 }
 
-/// Hashes samples of the bytes, from the first to the last.
+/// Hashes 64 samples at equal distances, and the last bytes.
 fn sample(bytes: &[u8]) -> u64 {
     const PARTS: usize = 64;
     const PART: usize = 32;

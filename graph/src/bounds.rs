@@ -1,8 +1,9 @@
 //! Value ranges of integer tensors.
 //!
-//! Processors with 32-bit integers run calls on `i64` tensors if that makes no difference: if all
-//! values fit ([`Bounds::fits_32_bits`]), or if saturated values give the same results
-//! ([`Bounds::tolerates_saturation`]). An index is an example: out of range stays out of range.
+//! A processor with 32-bit integers can run a call on `i64` tensors in two cases: all values fit
+//! into 32 bits ([`Bounds::fits_32_bits`]), or the call gives the same results for values that are
+//! saturated to 32 bits ([`Bounds::tolerates_saturation`]). An example of the second case is an
+//! index: if it is out of range, it stays out of range.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::{ClampArgs, Operator, Range, Saturation};
@@ -16,7 +17,7 @@ pub type Interval = (i64, i64);
 /// The range of `i32`.
 const NARROW: Interval = (i32::MIN as i64, i32::MAX as i64);
 
-/// Known ranges of a graph's integers.
+/// Value ranges of a graph's integer tensors, as far as they are known.
 #[derive(Debug, Clone)]
 pub struct Bounds {
     intervals: Vec<Option<Interval>>,
@@ -49,12 +50,12 @@ impl Bounds {
         bounds
     }
 
-    /// The range of a tensor's elements, if it is known.
+    /// Returns the range of a tensor's elements; `None` if it is unknown.
     pub fn interval(&self, id: ValueId) -> Option<Interval> {
         self.intervals.get(id).copied().flatten()
     }
 
-    /// Whether all elements fit 32 bits.
+    /// Whether all elements of a tensor fit into 32 bits.
     pub fn fits_32_bits(&self, id: ValueId) -> bool {
         self.interval(id).is_some_and(|interval| within(interval, NARROW))
     }
@@ -64,8 +65,8 @@ impl Bounds {
         self.tolerant.get(id).copied().unwrap_or(false)
     }
 
-    /// Whether saturating the argument at this position to 32 bits leaves the results unchanged:
-    /// either those of this call, or those of the calls that use its result.
+    /// Whether saturating the argument at this position to 32 bits leaves results unchanged: those
+    /// of the call itself, or those of all later calls that use the call's output.
     pub fn argument_tolerates(&self, graph: &Graph<'_>, node: &Node, position: usize) -> bool {
         let out = node.args.last().copied();
         let traits = node.operator.traits();

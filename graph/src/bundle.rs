@@ -1,4 +1,5 @@
-//! Writes bundled programs: a program with its test cases, which may come from another bundle.
+//! Writes bundled programs: files with a program and test cases for it. Test cases can be copied
+//! from another bundle.
 
 use crate::error::Error;
 use crate::tables::{Offset, table};
@@ -55,7 +56,7 @@ impl Bundle {
     /// Adds the test cases of another bundle.
     ///
     /// # Errors
-    /// They are malformed, or the bundle exceeds the size limit.
+    /// The test cases are malformed, or the bundle exceeds the size limit.
     pub fn add_all(&mut self, cases: &BundledProgram<'_>) -> Result<(), Error> {
         for suite in cases.suites()? {
             let suite = suite?;
@@ -92,7 +93,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// Returns the file with the test cases and their program.
+    /// Returns the bundle file, which contains `program` and the test cases.
     ///
     /// # Errors
     /// The bundle exceeds the size limit.

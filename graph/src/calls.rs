@@ -21,7 +21,7 @@ pub struct CallWork {
     /// Index of the instruction. For a call inside a delegate, the instruction that calls the
     /// delegate.
     pub instruction: usize,
-    /// Number of the call inside its delegate.
+    /// Id of the call inside the delegate; `None` for an instruction.
     pub part: Option<u32>,
     /// Operator name.
     pub operator: String,
@@ -35,9 +35,10 @@ pub struct CallWork {
     pub scalar_type: Option<ScalarType>,
 }
 
-/// Computes the cost of each call of each method: kernel instructions that have a graph form, and
-/// calls inside readable delegates. `prepare` receives a backend name and a delegate's graph, and
-/// applies the graph passes that the backend runs at load time.
+/// Computes the cost of each call of each method. Counts kernel instructions that correspond to a
+/// graph operator, and the calls inside delegates whose format is known. `prepare` receives the
+/// name of a delegate's backend and the delegate's graph. It applies the graph passes that the
+/// backend runs at load time.
 ///
 /// # Errors
 /// The program is malformed.
@@ -70,8 +71,8 @@ pub fn work<'p>(
     methods.collect()
 }
 
-/// Parses the delegates of a method into graphs, in order. An entry is `None` if the backend is
-/// unknown, and an error if the delegate cannot be parsed.
+/// Parses the delegates of a method into graphs, in order. An entry is `None` if the delegate's
+/// format is unknown, and an error if the delegate cannot be parsed.
 ///
 /// # Errors
 /// The program is malformed, or has no method of this name.
@@ -87,7 +88,8 @@ pub fn delegates<'p>(
     Ok((0..found.delegates.len()).map(|index| graph_of(found, index, &named)).collect())
 }
 
-/// Makes the views of a method explicit. Also returns the original index of each instruction.
+/// Adds an instruction for each view that the exporter elided. Returns the changed method and the
+/// original index of each instruction.
 fn explicit<'p>(method: &Method<'p>, vocabulary: &Vocabulary) -> (Method<'p>, Vec<Option<usize>>) {
     let mut changed = method.clone();
     // Calls inside delegates are counted separately.
@@ -98,9 +100,9 @@ fn explicit<'p>(method: &Method<'p>, vocabulary: &Vocabulary) -> (Method<'p>, Ve
     (changed, numbers)
 }
 
-/// Returns the original index of each instruction after views were made explicit; `None` for added
-/// instructions. Old instructions are unchanged and in order; added instructions use new values, so
-/// they never equal an old one.
+/// Returns, for each instruction of `after`, its index in `before`, the method without explicit
+/// views; `None` for added instructions. Original instructions are unchanged and in order. Added
+/// instructions use new values, so they never equal an original one.
 pub(crate) fn kept(before: &Method<'_>, after: &Method<'_>) -> Vec<Option<usize>> {
     let mut old = before.instructions.iter().enumerate().peekable();
     let numbers = after

@@ -1,10 +1,11 @@
-//! Moves state into the region that uses it.
+//! Moves state into the delegate of the region that uses it.
 //!
-//! A state tensor of a method (a cell, such as a KV cache) is by default an input and an output of
-//! each region that uses it, so every run copies it in and out. If a single region is the only
-//! user, the state can live inside its delegate: the region starts with the initial contents and
-//! keeps the updates. Then nothing is copied, however large a cache is. State that several regions,
-//! host instructions, other methods or callers access stays a tensor of the method.
+//! A cell is a state tensor of a method, such as a KV cache. By default, a cell is an input and an
+//! output of each region that uses it, so every run copies it in and out. If a single region is the
+//! only user, the cell can live inside that region's delegate, which starts with the initial
+//! contents and keeps the updates. Then nothing is copied, however large a cache is. State that
+//! several regions, host instructions, other methods or callers access stays a tensor of the
+//! method.
 
 use crate::emit::first_bytes;
 use crate::front::Run;

@@ -1,5 +1,5 @@
-//! Compiles a program for given processors: supported calls move into delegates, the others stay
-//! kernel instructions.
+//! Compiles a program for given processors: calls that a processor supports move into delegates,
+//! and all other calls stay kernel instructions.
 
 use crate::calls::kept;
 use crate::cells::{self, Cells};
@@ -115,7 +115,8 @@ pub(crate) fn compile_read<'p>(
     Ok(Compiled { program: compiled, report })
 }
 
-/// Returns an error if a method still has an XNNPACK delegate and the registry has no such backend.
+/// Returns an error if a method still has an XNNPACK delegate and the registry has no XNNPACK
+/// backend.
 fn left_behind(method: &MethodReport, registry: &Registry<'_>) -> Option<Error> {
     let is_left = method.delegates.iter().any(|backend| backend == xnnpack::BACKEND);
     if !is_left || registry.backend(xnnpack::BACKEND).is_some() {
@@ -159,8 +160,8 @@ struct Cut<'c, 'p> {
     floating: Vec<String>,
 }
 
-/// Required speedup over the kind of processor that the program was exported for. The estimates are
-/// no more accurate than a factor of two.
+/// Estimated speedup that is required to move a run away from the kind of processor that the method
+/// was exported for. Estimates can be off by a factor of two.
 const CLEARLY: f64 = 2.0;
 
 impl<'c, 'p> MethodCompiler<'c, 'p> {
@@ -255,7 +256,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
     }
 
     /// Returns the method, its runs, and the number of inputs of each delegate with a known graph.
-    /// State of delegates becomes state of the method if the runs include all of these delegates.
+    /// If the runs include all delegates that have state, that state becomes state of the method.
     fn runs(
         &mut self,
         method: Method<'p>,
@@ -299,8 +300,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             let inputs = inputs_of(&graphs);
             return Ok((with_state, runs, inputs));
         }
-        // One stateful delegate is not part of any run, since an argument of its call has no graph
-        // form. Then all stateful delegates stay delegates.
+        // A delegate with state is not part of any run, since a graph cannot express an argument of
+        // the delegate's call. Then all delegates with state stay delegates.
         for delegate in joined {
             let why = String::from("an argument of its call has no graph form");
             self.report.unreadable_delegates.push((delegate, why));
@@ -352,8 +353,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             asked.clone().any(|target| target.accepts(graph, node).is_ok())
                 || by_kernels(graph, node)
         });
-        // Only the preferred processor decides about these passes: they must not move calls from it
-        // to another one to save memory.
+        // Only the preferred processor decides about these passes, so that they do not move calls
+        // away from it just to save memory.
         let mut first = self.processors.targets.iter();
         let first = first.find(|it| place != Where::Nearby || it.shares_memory());
         let mut by_first = |graph: &Graph<'_>, node: &Node| {
@@ -364,7 +365,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             + passes::dynamic_convolution::run(&mut graph, &mut by_first)
             + passes::lookup::run(&mut graph, &mut by_first)
             + passes::volumes::run(&mut graph, &mut by_first);
-        // A pattern that matched only in part leaves unused calls behind.
+        // A pattern that matched only in part can leave unused calls.
         passes::dead::run(&mut graph);
         let floating = if kernels { floating::describe(&graph) } else { Vec::new() };
         if fold::run(&mut graph, self.registry)? + fused + dynamic > 0 {
@@ -538,7 +539,7 @@ fn inputs_of(graphs: &[Option<Graph<'_>>]) -> BTreeMap<usize, usize> {
 enum Where {
     /// On the first processor that supports the call.
     Anywhere,
-    /// The same, but regions move to other processors if that reduces the total time.
+    /// Like `Anywhere`, but a region moves to another processor if that reduces the total time.
     Cheapest,
     /// On processors that work in host memory.
     Nearby,

@@ -41,8 +41,8 @@ const CODES: &[Operator] = &[
     Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR,
 ];
 
-/// Like [`to_portable`], but does not fold the operators in `left`. For each rewritten method, also
-/// returns the origin of each instruction.
+/// Like [`to_portable`], but constant folding skips the operators in `left`. For each rewritten
+/// method, also returns the origin of each instruction.
 fn to_instructions<'p>(
     program: &torchlet_core::Program<'p>,
     data: &[DataMap<'p>],
@@ -99,7 +99,8 @@ fn compile_instructions<'p>(
         compile_read(portable, origins, program, data, processors, packer, registry)
     };
     let compiled = compile(CODES)?;
-    // Methods that remain unchanged still need their constants folded, so nothing may be skipped.
+    // A method that stays unchanged still has the calls that folding skipped, so compile again and
+    // fold all of them.
     match compiled.report.methods.iter().any(|method| method.unchanged_reason.is_some()) {
         true => compile(&[]),
         false => Ok(compiled),

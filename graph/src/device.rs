@@ -1,8 +1,8 @@
-//! Device APIs, as the crate of each describes it.
+//! Interface between torchlet and the crates of device APIs such as Vulkan.
 //!
-//! A crate for a GPU API has one static [`DeviceApi`], and torchlet's list of devices
-//! (`src/devices.rs`) names it. Compiling, loading, `--backend`, the Python package and the C
-//! interface iterate over that list, so nothing else names a device.
+//! The crate of a device API has one static [`DeviceApi`], which torchlet's list of devices
+//! (`src/devices.rs`) refers to. Compiling, loading, `--backend`, the Python package and the C
+//! interface iterate over that list, so no other code names a device API.
 
 use crate::Target;
 use crate::operators::Operator;
@@ -17,19 +17,20 @@ use torchlet_core::{Backend, DelegateError, Rates};
 
 /// An API for devices with memory of their own, which programs are compiled for.
 pub trait DeviceApi: Sync {
-    /// Name for users, in lower case. Also the cargo feature that compiles it in.
+    /// Returns the name of the API for users, in lower case, which is also the name of its cargo
+    /// feature.
     fn name(&self) -> &'static str;
 
-    /// Noun phrase for help texts, such as "a GPU through Vulkan".
+    /// Returns a noun phrase for help texts, such as "a GPU through Vulkan".
     fn description(&self) -> &'static str;
 
-    /// Name of the backend that runs the compiled delegates.
+    /// Returns the name of the backend that runs the compiled delegates.
     fn backend_name(&self) -> &'static str;
 
-    /// Creates the backend. It opens its device on first use.
+    /// Creates the backend. The backend opens its device on first use.
     fn backend(&self, options: &DeviceOptions) -> Arc<dyn Backend + Send + Sync>;
 
-    /// Target of the compiler for any device of this API, with these performance estimates.
+    /// Returns the compiler target for devices of this API, with these performance estimates.
     fn target(&self, rates: Option<Rates>) -> Box<dyn Target>;
 
     /// Whether the backend supports calls of an operator.
@@ -41,20 +42,21 @@ pub trait DeviceApi: Sync {
     /// A driver is missing, or an environment variable is invalid.
     fn devices(&self, options: &DeviceOptions) -> Result<Vec<DeviceListing>, DelegateError>;
 
-    /// Environment variable with the folder of compiled kernels, if they can be cached.
+    /// Returns the name of the environment variable for the folder of cached kernels; `None` if
+    /// compiled kernels are not cached.
     fn cache_variable(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// Options of a device that hosts offer to their users.
+/// User options for opening a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// Index of the device, or part of its name; by default, the most capable one.
+    /// Index of the device, or part of its name. `None` selects the most capable device.
     pub device: Option<String>,
-    /// Folder that compiled kernels are cached in. Without it, the environment variable decides.
+    /// Folder for cached kernels. If `None`, the environment variable determines it.
     pub cache: Option<PathBuf>,
-    /// Time for autotuning when a program is first loaded.
+    /// Time limit of autotuning, which runs when a program is first loaded.
     pub tune: Option<Duration>,
 }
 
@@ -63,7 +65,7 @@ pub struct DeviceOptions {
 pub struct DeviceListing {
     /// Lines of text: name, kind and memory first, then details.
     pub lines: Vec<String>,
-    /// All properties by name.
+    /// All properties of the device, as pairs of name and value.
     pub properties: Vec<(&'static str, Property)>,
 }
 

@@ -1,4 +1,4 @@
-//! Embeds external data into programs, and removes named data that nothing uses.
+//! Embeds external data into programs, and removes unused named data.
 
 use crate::emit::first_bytes;
 use crate::error::Error;

@@ -1,8 +1,9 @@
 //! Lowers calls of a graph to instructions of a method.
 //!
-//! Instructions call `out` variants. Their arguments are those of the functional operator, without
-//! the ones that the output implies, followed by the outputs and, as in program files, the outputs
-//! once more. New tensors are contiguous and not yet placed in memory (see [`plan`](crate::plan)).
+//! Instructions call the `out` variants of operators. The arguments of such an instruction are
+//! those of the functional operator, except for arguments that the output determines (such as the
+//! dtype). The outputs follow, and, as in program files, the outputs are then listed once more. New
+//! tensors are contiguous and have no memory assigned yet (see [`plan`](crate::plan)).
 
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -65,13 +66,13 @@ impl<'m, 'p> Emitter<'m, 'p> {
         self.instructions.len()
     }
 
-    /// Returns the instructions.
+    /// Returns the instructions that were added.
     pub fn finish(self) -> Vec<Instruction> {
         self.instructions
     }
 
-    /// Returns the method value of a graph value, and adds it if it has none: a constant with its
-    /// data, any other tensor without memory.
+    /// Returns the method value that represents a graph value. Adds one if necessary: a constant is
+    /// added with its data, any other tensor without memory.
     ///
     /// # Errors
     /// A method cannot represent the value.
@@ -82,7 +83,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
     /// Appends the instruction of a call.
     ///
     /// # Errors
-    /// The operator has no instruction, or a method cannot represent an argument.
+    /// No instruction exists for the operator, or a method cannot represent an argument.
     pub fn emit(&mut self, graph: &Graph<'p>, node: &Node) -> Result<(), Error> {
         let name = node.operator.name();
         let Some(instruction) = node.operator.instruction() else {
@@ -126,8 +127,8 @@ impl<'m, 'p> Emitter<'m, 'p> {
 
     /// Returns the method values of the results of fused calls.
     ///
-    /// Result shapes are dynamic if the shapes of the inputs are, regardless of what the graph says
-    /// of the results, as if each call was an instruction of its own.
+    /// As if each call was a separate instruction, result shapes are dynamic if the shapes of the
+    /// inputs are, even if the graph declares the results static.
     ///
     /// # Errors
     /// A method cannot represent a value.
@@ -189,7 +190,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
         Ok(())
     }
 
-    /// Same as [`Self::value`], with a given dynamism for new tensors.
+    /// Like [`Self::value`], but new tensors get this dynamism.
     fn value_of(
         &mut self,
         graph: &Graph<'p>,

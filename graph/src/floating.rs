@@ -29,8 +29,8 @@ struct Calls {
     activations: usize,
 }
 
-/// Describes the calls between dequantize and quantize that have no integer form, with a sentence
-/// per operator. Empty for graphs without quantized tensors.
+/// Describes the calls between dequantize and quantize that integer kernels cannot compute, with a
+/// sentence per operator. Empty for graphs without quantized tensors.
 pub(crate) fn describe(graph: &Graph<'_>) -> Vec<String> {
     let mut origins: BTreeMap<ValueId, Origin> = BTreeMap::new();
     let mut found: BTreeMap<&'static str, Calls> = BTreeMap::new();

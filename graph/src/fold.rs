@@ -1,8 +1,9 @@
-//! Constant folding with the kernels that would otherwise compute the values in every run.
+//! Constant folding: evaluates calls at compile time, with the kernels that would otherwise compute
+//! the same values in every run.
 //!
-//! All calls that depend only on constants are found first. Calls whose results would need too much
-//! memory are then excluded, starting with the last; their inputs are kept instead. The remaining
-//! calls become a program that runs once.
+//! First, all calls that depend only on constants are found. Then, starting with the last one,
+//! calls whose results would need too much memory are excluded, and their inputs are stored
+//! instead. The remaining calls become a program that runs once.
 
 mod choice;
 
@@ -25,22 +26,23 @@ const LEAST_MEMORY: usize = 64 << 20;
 /// Alignment of results.
 const ALIGN: usize = 16;
 
-/// Evaluates calls that depend only on constants, with the kernels of a registry. Their results
-/// become constants, and the calls are removed. Returns the number of removed calls. Results need
-/// at most about four times the memory of their source constants, enough to convert bytes to 32-bit
-/// values.
+/// Evaluates calls that depend only on constants, with the kernels of a registry. The results
+/// become constants, and the calls are removed. Returns the number of removed calls. A result needs
+/// at most about four times the memory of the constants that it is computed from. That is enough to
+/// convert bytes to 32-bit values.
 ///
 /// # Errors
-/// The graph is malformed. If a kernel fails, the graph stays unchanged: the program fails at run
-/// time, if it reaches that call.
+/// The graph is malformed. If a kernel fails, folding is skipped without an error, and the graph
+/// stays unchanged: the program fails at run time, if it reaches that call.
 pub fn run(graph: &mut Graph<'_>, registry: &Registry<'_>) -> Result<usize, Error> {
     run_but(graph, registry, &[])
 }
 
-/// As [`run`], but keeps calls of the operators in `left`, and calls that depend on their results.
+/// Like [`run`], but keeps the calls of the operators in `left` and all calls that depend on their
+/// results.
 ///
 /// # Errors
-/// As [`run`].
+/// The graph is malformed.
 pub(crate) fn run_but(
     graph: &mut Graph<'_>,
     registry: &Registry<'_>,
@@ -99,7 +101,7 @@ fn program<'p>(
         outputs.push(emitter.value(graph, *id)?);
     }
     method.instructions = emitter.finish();
-    // Results get a buffer of their own, as they must survive until the end.
+    // Results get a separate buffer, as they must survive until the end.
     let mut size = 0usize;
     for value in &outputs {
         if let Some(MethodValue::Tensor(tensor)) = method.values.get_mut(*value) {

@@ -39,8 +39,8 @@ pub enum Value<'p> {
     Tensor(Tensor<'p>),
 }
 
-/// Tensor of a graph. Its elements are contiguous in the order of its dims, whatever memory format
-/// the file specifies.
+/// Tensor of a graph. The elements are contiguous in dim order, whatever memory format the file
+/// specifies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor<'p> {
     /// Dtype inside the graph.
@@ -91,7 +91,7 @@ pub struct Graph<'p> {
 }
 
 impl Node {
-    /// Creates a call without number and fused calls.
+    /// Creates a call with id 0 and without fused calls.
     pub fn new(operator: Operator, args: Vec<ValueId>) -> Self {
         Node { id: 0, operator, args, parts: Vec::new() }
     }
@@ -113,7 +113,7 @@ impl AsRef<[ValueId]> for Node {
 }
 
 impl<'p> Graph<'p> {
-    /// Returns the call whose output is this value. Searches fused calls as well.
+    /// Returns the call whose output is this value, searching fused calls too.
     pub fn producer(&self, id: ValueId) -> Option<&Node> {
         let parts = self.nodes.iter().flat_map(|node| node.parts.iter().chain([node]));
         parts.into_iter().find(|node| node.args.last() == Some(&id))

@@ -107,7 +107,7 @@ pub enum Instruction {
         /// Value indices of the inputs, then of the outputs.
         args: Vec<usize>,
     },
-    /// Copies a value to another.
+    /// Copies the value `from` to the value `to`.
     Move {
         /// Source value.
         from: usize,
@@ -257,7 +257,7 @@ impl Instruction {
 }
 
 impl MethodValue<'_> {
-    /// Returns the indices of the items of a list, without `None` items; nothing for other values.
+    /// Returns the indices of a list's items, skipping `None`. Empty for values that are not lists.
     pub fn items(&self) -> impl Iterator<Item = usize> + '_ {
         let (some, others): (&[usize], &[Option<usize>]) = match self {
             MethodValue::Tensors(items) | MethodValue::Ints(items) => (items, &[]),
@@ -267,7 +267,7 @@ impl MethodValue<'_> {
         some.iter().copied().chain(others.iter().flatten().copied())
     }
 
-    /// Whether it is a list of value indices.
+    /// Whether the value is a list of value indices.
     pub(crate) fn is_list(&self) -> bool {
         use MethodValue::{Ints, OptionalTensors, Tensors};
         matches!(self, Ints(_) | Tensors(_) | OptionalTensors(_))
@@ -313,7 +313,8 @@ fn keep<T>(list: &mut Vec<T>, stay: &[bool]) {
 }
 
 impl MethodTensor<'_> {
-    /// Whether its data is in the program or external, and never changes.
+    /// Whether the tensor never changes: it has data, in the program or an external file, but no
+    /// planned memory.
     pub fn is_constant(&self) -> bool {
         self.place.is_none() && !matches!(self.data, TensorData::None)
     }

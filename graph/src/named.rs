@@ -1,4 +1,4 @@
-//! Named data: constants that are stored by key.
+//! Named data: data that a program stores by key, such as the constants of delegates.
 
 use crate::error::Error;
 use alloc::borrow::Cow;
@@ -9,7 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::{Blob, DataMap, Program, ProgramError};
 
-/// Looks up named data by key in the program and its external files.
+/// Lookup of named data by key, in a program and its external files.
 pub type Named<'n, 'p> = dyn Fn(&str) -> Result<Option<Blob<'p>>, ProgramError> + 'n;
 
 /// Returns a lookup over the named data of a program and its external files.
@@ -56,7 +56,8 @@ pub(crate) fn read_named<'p>(
     Ok(Cow::Owned(copy))
 }
 
-/// Collects constants into the named data of a program. The same bytes in memory get one key.
+/// Collects constants into the named data of a program. Constants that borrow the same bytes share
+/// a key.
 #[derive(Debug, Default)]
 pub struct Constants<'p> {
     /// Prefix of all keys.
@@ -82,7 +83,7 @@ impl<'p> Constants<'p> {
         self.named.get(place).map_or("", |(key, _)| key)
     }
 
-    /// Returns keys and bytes.
+    /// Returns the collected data, as pairs of key and bytes.
     pub fn into_named(self) -> Vec<(String, Cow<'p, [u8]>)> {
         self.named
     }

@@ -15,8 +15,8 @@
 //!   heads share a key head (grouped-query attention). The optional floating-point mask broadcasts
 //!   to `[batch, heads, rows, keys]`. With the optional offset, at least 0, attention is causal:
 //!   row `i` sees keys up to `offset + i`, subject to the mask. A row whose scores are all minus
-//!   infinity is zero. (`et_vk.sdpa.default` is the same with as many key heads as heads, but such
-//!   rows are NaN.)
+//!   infinity is zero. (`et_vk.sdpa.default` computes the same, except that `k` and `v` have as
+//!   many heads as `q`, and that a row whose scores are all minus infinity is NaN.)
 //! - `torchlet.depthwise_last(input, weight, bias, stride, padding, dilation)` is a channels-last
 //!   depthwise convolution with one output channel per input channel. Input and output have shape
 //!   `[batch, height, width, channels]`, the weights `[channels, 1, height, width]`.
@@ -32,11 +32,11 @@
 //!   `bits` bits and shape `[outputs, inputs]`. Their scales have shape `[outputs, groups]`;
 //!   consecutive weights of a row form a group. `weight_sums` holds the sum of each row of
 //!   dequantized weights.
-//! - `torchlet.linear_int8(input, weights, weight_scales, bias, bits)` is `linear` with the same
-//!   quantized weights, but with a floating-point input.
+//! - `torchlet.linear_int8(input, weights, weight_scales, bias, bits)` is `linear` of a
+//!   floating-point input, with quantized weights as in `torchlet.dynamic_linear`.
 //! - `torchlet.packed(data, form)` holds constant weights in the memory order of a specific
-//!   machine. `form` identifies the order, in integers that the backend defines. It occurs only in
-//!   regions compiled for the current machine.
+//!   machine. `form` identifies the order, in integers that the backend defines. The operator
+//!   occurs only in regions compiled for the current machine.
 //! - `torchlet.to_channels_last(x)` converts an int8 image `[batch, channels, height, width]` to
 //!   channels-last, `[batch, height * width, channels padded to a multiple of 16]`;
 //!   `torchlet.to_channels_first` converts it back. The padding is undefined.
@@ -111,7 +111,7 @@ macro_rules! families {
         };
 
         impl Operator {
-            /// Returns the parameters of the functional form. Empty for fused operators whose
+            /// Returns the parameters of the functional operator. Empty for fused operators whose
             /// arguments depend on the fused calls.
             pub fn parameters(self) -> &'static [Parameter] {
                 let schemas = [$(&$family::PARAMETERS[..]),*];
@@ -227,7 +227,7 @@ impl Operator {
         &self.description().traits
     }
 
-    /// Returns the index, less than [`Operator::COUNT`].
+    /// Returns the index of the operator, less than [`Operator::COUNT`].
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -237,12 +237,13 @@ impl Operator {
         self.description().name
     }
 
-    /// Returns the name that instructions use, if any.
+    /// Returns the name that instructions use, such as `aten::add.out`; `None` if no instruction
+    /// exists.
     pub fn instruction(self) -> Option<&'static str> {
         self.description().instruction
     }
 
-    /// Returns the range of functional parameters that the instruction form lacks.
+    /// Returns the range of functional parameters that the instruction does not have.
     pub fn lacking(self) -> core::ops::Range<usize> {
         let (first, end) = self.description().lacking;
         first.into()..end.into()

@@ -57,7 +57,7 @@ impl<'p> Package<'p> {
     /// Writes the file from start to end.
     ///
     /// # Errors
-    /// Errors of `write`.
+    /// Returns the first error of `write`.
     pub fn write_to<E>(&self, mut write: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut end = 0;
         let ends = self.pieces.iter().map(|(start, bytes)| (*start, bytes.as_ref()));
@@ -72,7 +72,7 @@ impl<'p> Package<'p> {
         Ok(())
     }
 
-    /// Returns the file.
+    /// Returns the contents of the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut file = Vec::new();
         let append = |bytes: &[u8]| -> Result<(), core::convert::Infallible> {

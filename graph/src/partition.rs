@@ -1,38 +1,38 @@
-//! Partitions a graph into regions of calls for the same processor: as few as possible.
+//! Partitions a graph into as few parts as possible, each of which runs on one processor.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Part of a graph that runs on one processor. Parts run one after the other.
+/// Part of a graph that runs on one processor. The parts of a graph run in sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     /// Calls that run one by one on the host, in order.
     Host(Vec<usize>),
-    /// A region, and the index of its processor.
+    /// A region, and the index of its processor in the list of targets.
     Device(usize, Region),
 }
 
-/// Calls that run on a processor without returning to the host.
+/// Calls that run on one processor without returning to the host in between.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Region {
-    /// The calls, in order.
+    /// Indices of the calls in the graph, in order.
     pub nodes: Vec<usize>,
     /// Values that the region reads: tensors that are not constant, and symbolic integers.
     pub inputs: Vec<ValueId>,
-    /// Values that the region passes on: to other parts, to the caller, or to updates.
+    /// Values that the region computes and that others read: other parts, the caller, or updates.
     pub outputs: Vec<ValueId>,
     /// State that lives inside the region: pairs of the new value and the value that it overwrites.
     pub cells: Vec<(ValueId, ValueId)>,
 }
 
-/// Partitions a graph by the processor of each call; `None` stands for the host, which runs calls
-/// one by one.
+/// Partitions a graph, given the processor of each call. `None` stands for the host, which runs
+/// calls one by one.
 ///
-/// First separates the calls of processor 0 from all others, in as few parts as possible. Then
-/// splits the parts in between the same way for processor 1, and so on. So the first processor
-/// should be the one with the most expensive transfers.
+/// First separates the calls of processor 0 from all other calls, in as few parts as possible. Each
+/// of the other parts is then split in the same way for processor 1, and so on. So the processor
+/// with the most expensive transfers should come first.
 pub fn partition(graph: &Graph<'_>, on: &[Option<usize>]) -> Vec<Part> {
     let place = |index: &usize| on.get(*index).copied().flatten();
     let processors: BTreeSet<usize> = on.iter().flatten().copied().collect();
@@ -58,9 +58,9 @@ pub fn partition(graph: &Graph<'_>, on: &[Option<usize>]) -> Vec<Part> {
     parts.collect()
 }
 
-/// Splits calls into alternating groups: calls for which `is_here` holds, and the others. Each call
-/// joins the earliest group of its kind that its dependencies allow, which minimizes the number of
-/// groups.
+/// Splits calls into alternating groups: calls for which `is_here` holds, and all other calls. Each
+/// call joins the earliest group of its kind that its dependencies allow, which minimizes the
+/// number of groups.
 fn turns(
     graph: &Graph<'_>,
     nodes: Vec<usize>,
@@ -144,8 +144,8 @@ pub(crate) fn arguments(graph: &Graph<'_>, node: &Node) -> (Vec<ValueId>, Vec<Va
 }
 
 impl Region {
-    /// Returns the region as a separate graph. Moves the data of constants for which `is_last`
-    /// returns true into it, and leaves them empty in `graph`.
+    /// Returns the region as a separate graph. Constants for which `is_last` returns true move into
+    /// that graph, and their data in `graph` becomes empty.
     pub fn extract<'p>(
         &self,
         graph: &mut Graph<'p>,

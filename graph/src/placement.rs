@@ -1,9 +1,10 @@
 //! Assigns the calls of a graph to processors by a cost model, and explains the choice.
 //!
-//! A call lasts as long as the slower of its arithmetic and its memory traffic at the rates of the
-//! processor, plus a fixed overhead per call. A region has a fixed launch overhead, and transfers
-//! its inputs and outputs if the processor has its own memory. The optimizer moves whole regions to
-//! other processors, and keeps each move that reduces the time of the whole graph.
+//! The time of a call is the longer of its arithmetic time and its memory time at the rates of the
+//! processor, plus a fixed overhead per call. A region has a fixed launch overhead. If the
+//! processor has its own memory, the region's inputs and outputs are also transferred. The
+//! optimizer moves whole regions to other processors, and keeps each move that reduces the time of
+//! the whole graph.
 
 use crate::graph::{Graph, ValueId};
 use crate::partition::{Part, arguments, partition};
@@ -17,8 +18,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::{Rates, Registry};
 
-/// Limit on the calls examined by the optimizer. Its cost is the number of regions times the number
-/// of calls, and programs may have any number of both.
+/// Limit on the calls examined by the optimizer. The optimizer's cost is the number of regions
+/// times the number of calls, and programs may have any number of both.
 const LOOKS: usize = 1 << 22;
 
 /// Whether a processor runs a call.
@@ -26,7 +27,7 @@ const LOOKS: usize = 1 << 22;
 enum Answer {
     Takes,
     Refuses(String),
-    /// Supported, but the whole graph is faster if another processor runs the call.
+    /// The processor supports the call, but the whole graph is faster if another processor runs it.
     Leaves,
 }
 
@@ -46,8 +47,8 @@ pub(crate) struct Placement<'t> {
 }
 
 impl<'t> Placement<'t> {
-    /// Assigns each call to the first processor that supports it and considers its region
-    /// worthwhile.
+    /// Assigns each call to the first processor that supports it. A processor runs only the regions
+    /// that it considers worthwhile.
     pub(crate) fn preferred(
         graph: &Graph<'_>,
         processors: Processors<'t>,
@@ -89,7 +90,7 @@ impl<'t> Placement<'t> {
         (0..self.on.len()).for_each(|call| self.settle(call));
     }
 
-    /// Assigns a call to the first processor that takes it.
+    /// Assigns a call to the first processor that supports it.
     fn settle(&mut self, call: usize) {
         let takes = |answers: &Vec<Answer>| matches!(answers.get(call), Some(Answer::Takes));
         if let Some(slot) = self.on.get_mut(call) {
@@ -125,8 +126,8 @@ impl<'t> Placement<'t> {
     }
 
     /// Moves regions away from devices with their own memory, one by one, if that reduces the total
-    /// time. For a part that runs elsewhere, tries to move the device calls that it depends on, so
-    /// that the rest of the device's region can run in one piece.
+    /// time. If a part runs elsewhere, also tries to move the device calls that this part depends
+    /// on. The remaining calls of the device can then form a single region.
     pub(crate) fn improve(&mut self, graph: &Graph<'_>) {
         let mut looks = LOOKS / graph.nodes.len().max(1);
         let mut least = self.seconds(graph);
@@ -209,8 +210,8 @@ impl<'t> Placement<'t> {
     }
 
     /// Returns the total time in seconds with devices that have their own memory, and whether any
-    /// part runs on one. If the optimizer left them no part, the time is the one before
-    /// optimization.
+    /// part runs on such a device. If the optimizer moved all parts away from such devices, the
+    /// time is the one before optimization.
     pub(crate) fn far_seconds(&self, graph: &Graph<'_>) -> (f64, bool) {
         match (self.has_far_parts(graph), self.at_first) {
             (false, Some(seconds)) => (seconds, false),
@@ -229,7 +230,7 @@ impl<'t> Placement<'t> {
     }
 
     /// Returns the time of a part in seconds on a processor, or on kernels for `None`. Returns
-    /// `None` if some call is not supported there, or the rates are unknown.
+    /// `None` if the processor does not support one of the calls, or if rates are unknown.
     fn on_processor(
         &self,
         graph: &Graph<'_>,
@@ -260,8 +261,8 @@ impl<'t> Placement<'t> {
         partition(graph, &self.on)
     }
 
-    /// Explains why no preferred processor runs a call; empty if the call runs on its preferred
-    /// processor.
+    /// Returns the reason why no preferred processor runs a call; empty if the call runs on its
+    /// preferred processor.
     pub(crate) fn reason(&self, call: usize) -> String {
         let own = self.on.get(call).copied().flatten().unwrap_or(self.answers.len());
         let before = self.processors.targets.iter().zip(&self.answers).take(own);

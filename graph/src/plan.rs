@@ -19,8 +19,9 @@ use lifetimes::lifetimes;
 
 /// Alignment of tensors, in bytes.
 const ALIGN: usize = 16;
-/// Number of tensors that share memory, largest first; no real program has more. Further ones get
-/// memory of their own, since the search for a free offset is linear in the number of tensors.
+/// Maximum number of tensors that share memory; no real program has more. Larger tensors come
+/// first, and tensors beyond the limit get separate memory, since the search for a free offset is
+/// linear in the number of tensors.
 const MOST: usize = 1 << 15;
 
 impl Method<'_> {
@@ -28,7 +29,7 @@ impl Method<'_> {
     /// views, inputs and outputs. The caller provides the memory of inputs and outputs.
     ///
     /// # Errors
-    /// The memory is larger than the program format allows.
+    /// The planned memory is larger than the program format allows.
     pub fn plan(&mut self) -> Result<(), Error> {
         let uses = lifetimes(self);
         let mut taken = Vec::new();

@@ -13,7 +13,7 @@ pub struct Processors<'t> {
 }
 
 impl<'t> Processors<'t> {
-    /// Kernels only.
+    /// No processors: kernels run all calls.
     pub const KERNELS: Self = Processors { targets: &[], kernels: None, by_cost: false };
 
     /// Assigns each call to the first of these processors that supports it.
@@ -22,13 +22,13 @@ impl<'t> Processors<'t> {
     }
 
     /// Assigns calls so that the estimated total time is minimal. The estimates need the rates of
-    /// all processors and of the kernels; if any are missing, works like
+    /// all processors and of the kernels. If any rate is missing, calls are assigned as by
     /// [`preferring`](Self::preferring).
     pub fn cheapest(targets: &'t [&'t dyn Target]) -> Self {
         Processors { targets, by_cost: true, ..Self::KERNELS }
     }
 
-    /// Sets the speed of the kernels. The report then contains time estimates for them.
+    /// Sets the rates of the kernels, so that the report contains time estimates for kernels too.
     #[must_use]
     pub fn with_kernels(self, rates: Rates) -> Self {
         Processors { kernels: Some(rates), ..self }

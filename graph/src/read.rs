@@ -1,4 +1,4 @@
-//! Parses programs into their owned representation. All indices are validated here, once.
+//! Parses programs into an owned representation. All indices are validated here, once.
 
 use crate::error::Error;
 use crate::method::{
@@ -40,8 +40,9 @@ impl<'p> Method<'p> {
     pub fn read(meta: &MethodMeta<'p>) -> Result<Self, Error> {
         let count = meta.value_count();
         let mut values = Vec::new();
-        // Budget for list items. Each argument that is a list costs its length, so shared values
-        // could require far more work than the file has bytes.
+        // Budget for list items. Every use of a list as an argument costs the length of the list.
+        // Without a limit, a small file in which many calls share a long list could require a huge
+        // amount of work.
         let mut left = meta.program().flatbuffer_size();
         for value in meta.exported_values()? {
             let value = value?;

@@ -14,12 +14,12 @@ const ALIGN: usize = 16;
 
 impl Method<'_> {
     /// Removes the slots of tensors whose contents need not survive a run. State keeps its slots,
-    /// since other methods may access it there. Tensors of instructions that may read them first
-    /// keep their slots as well.
+    /// since other methods may access it there. If an instruction may read a tensor before any
+    /// instruction writes it, that tensor keeps its slot as well.
     ///
-    /// Inputs and outputs that had a slot get a separate one in the first buffer, behind the
-    /// tensors that stay there. Methods can share state in the other buffers: every method has the
-    /// same tensors in them, and buffers of the same size.
+    /// Inputs and outputs that had a slot get a separate one in the first buffer, after the tensors
+    /// that stay there. Methods can share state in the other buffers: every method has the same
+    /// tensors in them, and buffers of the same size.
     ///
     /// `inputs` maps a delegate to its number of input arguments, if known.
     pub(crate) fn forget_places(

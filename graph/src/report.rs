@@ -19,28 +19,28 @@ pub struct Report {
 pub struct MethodReport {
     /// Name of the method.
     pub name: String,
-    /// Maps call numbers to calls of the exported method; `None` for views without an instruction
-    /// there. See [`MethodReport::origin`].
+    /// Maps each call number of the report to the call of the exported method; `None` for views
+    /// without an instruction in the exported method. See [`MethodReport::origin`].
     pub origins: Vec<Option<CallOrigin>>,
     /// Calls in execution order.
     pub calls: Vec<PlacedCall>,
     /// Parts of the method in execution order: consecutive calls on the same processor, with time
     /// estimates.
     pub parts: Vec<PartReport>,
-    /// For each run of calls between jumps, the estimated times that decided whether to use a
-    /// device with its own memory.
+    /// Choices between devices with their own memory and other processors, as sentences with the
+    /// estimated times. One sentence for each run of calls between jumps.
     pub decisions: Vec<String>,
-    /// Operators of a quantized method that kernels compute in floating point, and their cost: one
-    /// sentence for each operator. Empty unless the program was compiled for kernels only, as for
-    /// microcontrollers.
+    /// Operators of a quantized method that kernels compute in floating point, and the memory that
+    /// this costs: one sentence for each operator. Empty unless the program was compiled for
+    /// kernels only, as for microcontrollers.
     pub floating: Vec<String>,
-    /// Backend of each delegate.
+    /// Name of the backend of each delegate.
     pub delegates: Vec<String>,
-    /// Calls that delegates fuse when they are loaded: index of the delegate, and the fused
-    /// operators joined by ` + `, or the operator that replaces them.
+    /// Calls that delegates fuse when they are loaded, as pairs: index of the delegate, and the
+    /// names of the fused operators joined by ` + ` or the name of the operator that replaces them.
     pub fused: Vec<(usize, String)>,
-    /// Delegates that could not be turned into graphs although their format is known: index and
-    /// reason.
+    /// Delegates that could not be read as graphs although their format is known, as pairs of index
+    /// and reason.
     pub unreadable_delegates: Vec<(usize, String)>,
     /// Why the method was left unchanged; `None` if it was compiled.
     pub unchanged_reason: Option<String>,
@@ -50,21 +50,21 @@ pub struct MethodReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartReport {
-    /// Where the calls run.
+    /// Processor that runs the calls.
     pub place: Place,
     /// Number of calls.
     pub calls: usize,
-    /// Estimated time there, if known.
+    /// Estimated time on this processor, if known.
     pub own: Option<Estimate>,
-    /// Estimated times on the other processors that support all of the calls.
+    /// Estimated time on each other processor that supports all of the calls.
     pub others: Vec<Estimate>,
 }
 
-/// Rough time estimate of a simple cost model, for calls on one processor.
+/// Estimated time of some calls on one processor, by a simple cost model. A rough estimate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// Backend of the processor, or `kernels`.
+    /// Name of the processor's backend, or `kernels`.
     pub processor: String,
     /// Time in nanoseconds.
     pub nanoseconds: u64,
@@ -76,15 +76,15 @@ pub struct Estimate {
 pub struct PlacedCall {
     /// Number of the call; [`MethodReport::origin`] maps it to the exported method.
     pub number: u32,
-    /// Operator, or the fused operators joined by ` + `.
+    /// Name of the operator, or names of the fused operators joined by ` + `.
     pub operator: String,
-    /// Where the call runs.
+    /// Processor that runs the call.
     pub place: Place,
     /// Why no preferred processor runs the call; empty if the call runs on its preferred processor.
     pub reason: String,
 }
 
-/// Location of a call at run time.
+/// Where calls run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
@@ -101,7 +101,8 @@ impl PlacedCall {
 }
 
 impl MethodReport {
-    /// Returns the call of the exported method that a call number stands for, if any.
+    /// Returns the call of the exported method that corresponds to a call number; `None` if no such
+    /// call exists.
     pub fn origin(&self, number: u32) -> Option<CallOrigin> {
         self.origins.get(usize::try_from(number).ok()?).copied().flatten()
     }
@@ -232,7 +233,8 @@ fn put(bytes: &mut Vec<u8>, number: usize) {
     bytes.extend((number as u64).to_le_bytes());
 }
 
-/// Writes the number of fields, then the fields: none, the instruction, or instruction and part.
+/// Writes an origin as a count of fields, followed by the fields: no field, the instruction, or the
+/// instruction and the id of the call inside the delegate.
 fn put_origin(bytes: &mut Vec<u8>, origin: Option<CallOrigin>) {
     let Some(CallOrigin { instruction, part }) = origin else { return put(bytes, 0) };
     put(bytes, 1 + usize::from(part.is_some()));

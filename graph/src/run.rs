@@ -11,7 +11,7 @@ use torchlet_core::{
     ArenaBlock, LoadOptions, MethodMemory, Program, Registry, TensorRef, ValueRef,
 };
 
-/// Element of buffers lent to a method, for their alignment.
+/// Element type of the buffers that a method may use, which determines their alignment.
 type Block = u128;
 
 fn blocks(bytes: usize) -> Vec<Block> {

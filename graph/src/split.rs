@@ -1,5 +1,5 @@
-//! Moves the data of a program into a file of external data (`.ptd`). [`Program::embed`] is the
-//! inverse.
+//! Moves constants and named data of a program into a file of external data (`.ptd`).
+//! [`Program::embed`] is the inverse.
 
 use crate::error::Error;
 use crate::method::{MethodTensor, MethodValue, Program, TensorData};
@@ -35,8 +35,8 @@ struct Outside<'p> {
 
 impl<'p> Program<'p> {
     /// Moves constants and named data into a file of external data, where the program finds them by
-    /// name. Initial state stays in the program, as runtimes require, and so do empty constants.
-    /// Returns `None` if no data can be moved.
+    /// name. The initial contents of state stay in the program, as runtimes require, and so do
+    /// empty constants. Returns `None` if no data can be moved.
     ///
     /// # Errors
     /// The data is larger than the format allows.
@@ -154,8 +154,7 @@ impl<'p> Outside<'p> {
         b.finish(root, Some("FT01"));
         let flatbuffer = b.finished_data();
         let end = (flatbuffer.len() + HEADER_BYTES) as u64;
-        // The flatbuffer begins behind the header, but its offsets count from the start of the
-        // file.
+        // The flatbuffer begins after the header, but its offsets count from the start of the file.
         let start = (8 + HEADER_BYTES) as u64;
         let numbers = [start, end - start, end.next_multiple_of(DATA_ALIGN), data.size()];
         let mut package = Package::default();

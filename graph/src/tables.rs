@@ -40,7 +40,7 @@ pub(crate) fn table(
     b.end_table(start)
 }
 
-/// Inserts a header behind the file identifier of a flatbuffer: the magic, the header length and
+/// Inserts a header after the file identifier of a flatbuffer: the magic, the header length and
 /// `numbers`. Of the flatbuffer's offsets, only the root offset changes; the others are relative.
 pub(crate) fn with_header(flatbuffer: &[u8], magic: [u8; 4], numbers: &[u64]) -> Vec<u8> {
     let header = 8 + 8 * numbers.len();

@@ -16,9 +16,9 @@ use torchlet_core::ShapeDynamism;
 /// Alignment of state, in bytes.
 const ALIGN: usize = 16;
 
-/// Maximum number of planned buffers over all methods that receive state. Each of these methods
-/// also lists the buffers of the methods before it, as empty ones. A thousand methods stay below
-/// this limit.
+/// Maximum number of planned buffers that receive state, over all methods. Each method with such
+/// state also lists the buffers of the methods before it, as empty ones. A program with a thousand
+/// methods stays below this limit.
 const MAX_BUFFERS: usize = 1 << 20;
 
 /// Planned buffers for the state of methods: each method with such state declares one more buffer.
@@ -53,8 +53,8 @@ impl StateBuffers {
 
 impl Method<'_> {
     /// Assigns slots in a planned buffer to state without one: constants that instructions write,
-    /// and tensors without data that may be read before they are written. Elided views of the
-    /// former have the same name and data, and get the same slot.
+    /// and tensors without data that may be read before they are written. An elided view of such a
+    /// constant has the same name and data as the constant, and gets the same slot.
     ///
     /// # Errors
     /// No buffer is left, the state is too large, or a view differs in size from its state.
@@ -175,7 +175,7 @@ fn is_same_data(a: &TensorData<'_>, b: &TensorData<'_>) -> bool {
         (TensorData::Inside(Cow::Borrowed(a)), TensorData::Inside(Cow::Borrowed(b))) => {
             (a.as_ptr(), a.len()) == (b.as_ptr(), b.len())
         }
-        // The storage does not lend its bytes: compare contents.
+        // The storage cannot be borrowed: compare contents.
         (TensorData::Inside(a), TensorData::Inside(b)) => a == b,
         // External data is found by name, and the names are equal.
         (TensorData::Outside, TensorData::Outside) => true,

@@ -6,8 +6,8 @@
 //!
 //! Jumps can skip and repeat instructions, so finding the tensor that was last written to a memory
 //! slot is a data-flow problem: reaching definitions, per slot. If a definition of one tensor
-//! reaches a read of another tensor in the same slot, a view is added behind the definition. This
-//! is exact for any control flow, since in the file's memory both tensors change at that point. The
+//! reaches a read of another tensor in the same slot, a view is added after the definition. This is
+//! exact for any control flow, since in the file's memory both tensors change at that point. The
 //! contents of a slot at the end of a run reach the start of the next run, so one run may write
 //! state through one tensor and the next may read it through another.
 

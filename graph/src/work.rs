@@ -90,7 +90,8 @@ fn of_call(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], results: &[ValueI
 }
 
 /// Operations of a convolution. The weights are assumed to be the largest tensor other than the
-/// input. They are applied at every position of the result, or, if transposed, of the input.
+/// input. The weights are applied at every position of the result, or, in a transposed convolution,
+/// of the input.
 fn convolution(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], made: f64) -> f64 {
     let weights = inputs.iter().skip(1).filter_map(|id| graph.tensor(*id));
     let most = weights.map(count).fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! The list of shaders. To add one, write a GLSL file and an entry here.
+//! The list of all shaders. To add a shader, write a GLSL file and an entry here.
 
 use crate::{Constant, ConstantField, Element, Field, Module, Pipeline, PushConstants, PushField};
 
@@ -13,11 +13,12 @@ const fn one(_: &[&str]) -> usize {
 
 /// Declares pipelines. An entry has the module's name, its number of buffers, its specialisation
 /// constants in order of their ids from 3 on, its push constants in the order of the shader's
-/// block, and the device features that it needs. After `and` follow parameters in an additional
-/// buffer, because they change from run to run. After `or` follow faster modules with the same
-/// function, best first, with the features they need. After `replayed` follows the name of the
-/// module that is derived from this one to read all parameters from memory. All of this is compared
-/// with the SPIR-V.
+/// block, and the device features that it needs.
+///
+/// After `and` follow parameters that change from run to run and are therefore in an additional
+/// buffer. After `or` follow faster modules with the same function, best first, with the features
+/// that they need. After `replayed` follows the name of a module that is derived from this one and
+/// reads all parameters from memory. Every declaration is compared with the SPIR-V.
 macro_rules! pipelines {
     ($($(#[$doc:meta])* $name:ident, $push:ident = $file:literal, $bindings:literal buffers, {
         $($constant:ident: $constant_type:ty),* $(,)?
@@ -121,21 +122,22 @@ macro_rules! pipelines {
 }
 
 pipelines! {
-    /// A function of one tensor; four elements per invocation.
+    /// A unary function of a tensor; four elements per invocation.
     Unary, UnaryPush = "unary", 2 buffers, {
         function: u32, input: Element, output: Element,
     }, {
         numel: u32, a: f32, a_int: i32, b: f32, b_int: i32, c: f32, d: f32,
     };
 
-    /// A rare function of one tensor; four elements per invocation.
+    /// A rare unary function of a tensor; four elements per invocation.
     Special, SpecialPush = "special", 2 buffers, {
         function: u32, input: Element, output: Element,
     }, {
         numel: u32,
     };
 
-    /// A function of two tensors, broadcast to the output's shape; four elements per invocation.
+    /// A binary function of two tensors, broadcast to the output's shape; four elements per
+    /// invocation.
     Binary, BinaryPush = "binary", 3 buffers, {
         function: u32, a: Element, b: Element, output: Element, same_layout: bool,
     }, {
@@ -144,7 +146,7 @@ pipelines! {
     };
 
     /// A chain of element-wise functions of up to five tensors; four elements per invocation.
-    /// Buffers: inputs, output, additional output of one stage.
+    /// Buffers: five inputs, output, and a second output for the result of stage `kept_stage`.
     Pointwise, PointwisePush = "pointwise", 7 buffers, {
         output: Element, kept: Element, kept_stage: u32, types: [Element; 5], layouts: [u32; 5],
         functions: [u32; 9], operands: [u32; 9],
@@ -159,7 +161,7 @@ pipelines! {
         numel: u32, base: i32, rank: u32, sizes: [u32; MAX_DIMS], strides: [i32; MAX_DIMS],
     }, replayed "gather_replayed";
 
-    /// Reads the input to load it into the device's cache. The output is a dummy.
+    /// Reads the input in order to load it into the device's cache. The output is never used.
     Prefetch, PrefetchPush = "prefetch", 2 buffers, {}, {
         quads: u32,
     };
@@ -171,14 +173,14 @@ pipelines! {
         numel: u32, value: f32, value_int: i32, step: f32, step_int: i32,
     };
 
-    /// Writes the input into a part of the output over one dimension.
+    /// Writes the input into a range of the output over one dimension.
     Insert, InsertPush = "insert", 2 buffers, {
         input: Element, output: Element,
     }, {
         numel: u32, out_size: u32, in_size: u32, inner: u32, start: u32, step: u32, quads: u32,
     };
 
-    /// Pads the input.
+    /// Pads the input with a constant or with elements of the input.
     Pad, PadPush = "pad", 2 buffers, {
         input: Element, output: Element, around: u32,
     }, {
@@ -186,23 +188,24 @@ pipelines! {
         in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
     };
 
-    /// Resizes the middle of three dimensions, with antialiasing.
+    /// Resizes the middle of three dimensions by interpolation, with antialiasing.
     Resample, ResamplePush = "resample", 2 buffers, {
         input: Element, output: Element, filter: u32,
     }, {
         numel: u32, in_size: u32, out_size: u32, inner: u32, scale: f32,
     };
 
-    /// Reduces the middle of three dimensions. Some functions subtract elements of the second
-    /// buffer, one per output.
+    /// Reduces the middle of three dimensions. Some functions first subtract an element of the
+    /// second buffer, which has one element per output.
     Reduce, ReducePush = "reduce", 3 buffers, {
         function: u32, input: Element, other: Element, output: Element,
     }, {
         numel: u32, count: u32, inner: u32, parts: u32, scale: f32,
     };
 
-    /// Argmax of each row; -1 for an empty row. Workgroups in x share a row, `share` elements each.
-    /// If there are several, they write keys and indices, which another dispatch combines.
+    /// Argmax of each row; -1 for an empty row. The workgroups in x divide a row; each searches
+    /// `share` elements. If several workgroups divide a row, each writes a key and an index, and
+    /// another dispatch combines these.
     Argmax, ArgmaxPush = "argmax", 2 buffers, {
         input: Element, combines: bool,
     }, {
@@ -219,9 +222,10 @@ pipelines! {
     };
 
     /// Softmax and normalisations of contiguous rows, with one workgroup of up to 256 invocations
-    /// per row. An invocation keeps `kept` groups of four elements, at most 4; with 0, it reads
-    /// them again each time. The rows may be sums ([`functions::row`](crate::functions::row)).
-    /// Buffers: input, weight, bias, output, tensor added to the input, the sum.
+    /// per row. Each invocation keeps up to `kept` groups of four elements in registers, at most 4;
+    /// if `kept` is 0, it reads them from memory each time. The rows may be sums of two tensors
+    /// ([`functions::row`](crate::functions::row)). Buffers: input, weight, bias, output, tensor
+    /// added to the input, the sum.
     Row, RowPush = "row", 6 buffers, {
         function: u32, input: Element, weight: Element, output: Element, has_weight: bool,
         has_bias: bool, kept: u32,
@@ -231,7 +235,7 @@ pipelines! {
         added_rows: u32,
     }, or "row_subgroups" needs SubgroupArithmetic;
 
-    /// Upsamples planes.
+    /// Upsamples planes by bilinear or nearest-neighbour interpolation.
     Upsample, UpsamplePush = "upsample", 2 buffers, {
         bilinear: bool, align_corners: bool, element: Element,
     }, {
@@ -239,15 +243,15 @@ pipelines! {
         scale_x: f32,
     };
 
-    /// Selects by an index tensor (the second buffer) over one dimension.
+    /// Selects elements over one dimension by an index tensor (the second buffer).
     Take, TakePush = "take", 3 buffers, {
         input: Element, output: Element, by_element: bool,
     }, {
         numel: u32, in_size: u32, out_size: u32, inner: u32, in_outer_step: u32, in_inner: u32,
     };
 
-    /// Indices that sort the middle of three dimensions, or the index of its median; one invocation
-    /// per input element.
+    /// Computes the indices that sort the middle of three dimensions, or the index of its median;
+    /// one invocation per input element.
     Order, OrderPush = "order", 2 buffers, {
         input: Element, descending: bool, function: u32,
     }, {
@@ -262,15 +266,15 @@ pipelines! {
         numel: u32, count: u32, inner: u32, run: u32,
     };
 
-    /// Counts the elements of sorted rows (the first buffer) before each value (the second):
-    /// `searchsorted`.
+    /// `searchsorted`: for each value (the second buffer), counts the elements of a sorted row (the
+    /// first buffer) that precede it.
     Search, SearchPush = "search", 3 buffers, {
         sequence: Element, values: Element, right: bool,
     }, {
         numel: u32, count: u32, row: u32,
     };
 
-    /// Distances between the rows of two matrices, all `F32`.
+    /// Distances between the rows of two matrices; all elements are `F32`.
     Distances, DistancesPush = "distances", 3 buffers, {
         function: u32, aligned: bool,
     }, {
@@ -285,16 +289,15 @@ pipelines! {
         numel: u32, count: u32, inner: u32,
     };
 
-    /// Scatters elements of the third buffer by an index tensor (the second) over the middle of
-    /// three dimensions; other elements come from the first buffer.
+    /// Scatters elements of the third buffer over the middle of three dimensions, by an index
+    /// tensor (the second buffer). The other elements of the output come from the first buffer.
     Scatter, ScatterPush = "scatter", 4 buffers, {
         function: u32, input: Element, source: Element, output: Element, one_source: bool,
     }, {
         numel: u32, size: u32, count: u32, inner: u32,
     };
 
-    /// Writes rows at the indices of a tensor (the second buffer) over one dimension of the output,
-    /// in place.
+    /// Writes rows into the output, in place, at indices of one dimension (the second buffer).
     Put, PutPush = "put", 3 buffers, {
         input: Element, output: Element, by_rows: bool,
     }, {
@@ -317,7 +320,8 @@ pipelines! {
         numel: u32, low: f32, high: f32, epsilon: f32,
     };
 
-    /// Requantizes to another scale and zero point, or adds or multiplies two quantized tensors.
+    /// Requantizes a tensor to another scale and zero point, or adds or multiplies two quantized
+    /// tensors.
     Requantize, RequantizePush = "requantize", 3 buffers, {
         function: u32, a: Element, b: Element, output: Element,
     }, {
@@ -326,8 +330,8 @@ pipelines! {
         low: f32, high: f32,
     };
 
-    /// A GEMM with 8-bit or 4-bit weights. Buffers: input, weights, scales, bias, the input's
-    /// scales by row (or the residual) and zero points, output.
+    /// A GEMM with 8-bit or 4-bit weights. Buffers: input, weights, scales, bias, the input's scale
+    /// per row (or the residual), the input's zero points, output.
     LinearQuantized, LinearQuantizedPush = "linear_quantized", 7 buffers, {
         input: Element, scale: Element, bias: Element, input_scale: Element, input_zero: Element,
         output: Element,
@@ -340,10 +344,10 @@ pipelines! {
         out_inverse: f32, out_zero: f32, a: f32, b: f32,
     }, or "linear_quantized_dot" needs IntegerDotProduct;
 
-    /// The same for few rows of floats (GEMV), with one workgroup of up to 128 invocations for
-    /// `quads` times four neighbouring outputs. The weights may also be floats, without scales.
-    /// Buffers: input, weights, scales by row of the weights, bias, residual, weights of a norm of
-    /// the input, output.
+    /// A GEMV: the product of a few rows of floats and quantized weights. One workgroup of up to
+    /// 128 invocations computes `quads` times four neighbouring outputs. The weights may also be
+    /// floats, without scales. Buffers: input, weights, scales by row of the weights, bias,
+    /// residual, weights of a norm of the input, output.
     Gemv, GemvPush = "gemv", 7 buffers, {
         input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool,
         wide: bool, has_norm: bool,
@@ -355,8 +359,9 @@ pipelines! {
     }, or "gemv_halves" needs Float16Arithmetic & SubgroupArithmetic & SubgroupShuffle,
         or "gemv_subgroups" needs SubgroupArithmetic;
 
-    /// The activation of such a GEMV times another GEMV of the same input. Buffers: input, weights
-    /// and scales of the first, those of the second, weights of a norm of the input, output.
+    /// A gated GEMV: the activation of one GEMV, multiplied by another GEMV of the same input.
+    /// Buffers: input, weights and scales of the first GEMV, weights and scales of the second GEMV,
+    /// weights of a norm of the input, output.
     GemvGated, GemvGatedPush = "gemv_gated", 7 buffers, {
         input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool,
         wide: bool, has_norm: bool,
@@ -367,9 +372,9 @@ pipelines! {
     }, or "gemv_gated_halves" needs Float16Arithmetic & SubgroupArithmetic & SubgroupShuffle,
         or "gemv_gated_subgroups" needs SubgroupArithmetic;
 
-    /// Such a GEMV, of which each row of `depth` elements is rotated according to `rotation`, and
-    /// which is written to an offset of the output. Buffers: input, weights, scales, bias, cosines,
-    /// weights of a norm of the input, output, sines.
+    /// A GEMV whose result is written to an offset of the output. Each group of `depth` result
+    /// elements is rotated before, according to `rotation`. Buffers: input, weights, scales, bias,
+    /// cosines, weights of a norm of the input, output, sines.
     GemvPlaced, GemvPlacedPush = "gemv_placed", 8 buffers, {
         input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool,
         wide: bool, has_norm: bool,
@@ -384,8 +389,8 @@ pipelines! {
     }, needs SubgroupArithmetic,
     or "gemv_placed_halves" needs Float16Arithmetic & SubgroupArithmetic & SubgroupShuffle;
 
-    /// Dequantizes 8-bit or 4-bit weights to floats, transposed. Buffers: weights, scales by row of
-    /// the weights, output.
+    /// Dequantizes 8-bit or 4-bit weights to floats and transposes them. Buffers: weights, scales
+    /// by row of the weights, output.
     UnpackWeights, UnpackWeightsPush = "unpack_weights", 3 buffers, {
         scale: Element, output: Element, weight: u32, grouped: bool,
     }, {
@@ -413,13 +418,13 @@ pipelines! {
         numel: u32, channels: u32, plane: u32,
     };
 
-    /// int8 convolutions, or GEMMs of int8 rows, with integer sums: a workgroup of `lanes`
+    /// int8 convolutions, and GEMMs of int8 rows, with integer sums. A workgroup of `lanes`
     /// invocations computes `tile_m` rows of `tile_n` columns, `tile_k` units of 16 terms at a
-    /// time. `form` determines what rows and columns are. If several workgroups share a tile
-    /// (`shared`), their sums are in the sixth buffer, and counters in the seventh. Buffers: row
-    /// operand, column operand, scales, bias, output, sums, counters, and a lookup table for
-    /// `recoded` outputs. Each row of weights is followed by one more unit, whose first word is the
-    /// sum of the row.
+    /// time. `form` determines the meaning of rows and columns. If several workgroups share a tile
+    /// (`shared`), they add up their sums in the sixth buffer, with counters in the seventh.
+    /// Buffers: row operand, column operand, scales, bias, output, sums, counters, and a lookup
+    /// table for `recoded` outputs. Each row of weights is followed by one more unit, whose first
+    /// word is the sum of the row.
     ConvolutionInt8, ConvolutionInt8Push = "convolution_int8", 8 buffers, {
         scale: Element, bias: Element, output: Element, out_aligned: bool, has_bias: bool,
         form: u32, tile_m: u32, tile_n: u32,
@@ -472,10 +477,11 @@ pipelines! {
         base_z: u32,
     }, replayed "attention_replayed";
 
-    /// The same for few rows and many keys, with one workgroup of 128 invocations per share of the
-    /// keys and per `group` of the query heads that share them; the number of groups is `groups`.
-    /// Buffers: queries, keys, values, mask, output, counters (zeros) and partial results. `quads`
-    /// is the number of groups of four elements of a head.
+    /// Scaled dot-product attention for few query rows and many keys. Workgroups of 128 invocations
+    /// divide the keys, and the query heads that share a key head: each computes one share of the
+    /// keys for `group` query heads; `groups` is the number of such groups. Buffers: queries, keys,
+    /// values, mask, output, and counters (zeros) with partial results. A head has `quads` groups
+    /// of four elements.
     AttentionSplit, AttentionSplitPush = "attention_split", 6 buffers, {
         query: Element, key: Element, value: Element, mask: Element, has_mask: bool, causal: bool,
         quads: u32, value_quads: u32,
@@ -486,8 +492,8 @@ pipelines! {
         mask_strides: [u32; 4], out_strides: [u32; 3], first_share: u32, base_z: u32,
     }, replayed "attention_split_replayed";
 
-    /// The same for many rows, with one workgroup of 128 invocations per `rows` rows: 4, 8, 16
-    /// or 32. `quads` is the number of groups of four elements of a head.
+    /// Scaled dot-product attention for many query rows. A workgroup of 128 invocations computes
+    /// `rows` rows: 4, 8, 16 or 32. A head has `quads` groups of four elements.
     AttentionTiled, AttentionTiledPush = "attention_tiled", 5 buffers, {
         query: Element, key: Element, value: Element, mask: Element, output: Element,
         has_mask: bool, causal: bool,
@@ -499,10 +505,11 @@ pipelines! {
         base_z: u32,
     }, replayed "attention_tiled_replayed";
 
-    /// The same for fp16 with cooperative matrices. A workgroup has 16 rows for each of its
-    /// `parts`, and 32 invocations for each combination of a part, one of `key_parts` that share
-    /// the keys, and one of `value_parts` that share the elements of values. Heads have `sides` and
-    /// `value_sides` groups of 16 elements.
+    /// Scaled dot-product attention for many query rows in fp16, with cooperative matrices. A
+    /// workgroup computes 16 rows for each of its `parts`. It has 32 invocations for each
+    /// combination of a part, one of `key_parts` that divide the keys, and one of `value_parts`
+    /// that divide the elements of values. Heads have `sides` groups of 16 elements, in values
+    /// `value_sides`.
     AttentionCooperative, AttentionCooperativePush = "attention_cooperative", 5 buffers, {
         mask: Element, output: Element, has_mask: bool, causal: bool, hidden_zeros: bool,
         sides: u32, value_sides: u32, parts: u32,
@@ -515,7 +522,7 @@ pipelines! {
     }, needs CooperativeMatrix & Float16Arithmetic & SubgroupVote,
     replayed "attention_cooperative_replayed";
 
-    /// Only the scores of causal attention.
+    /// The scores of causal attention, without softmax and values.
     AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {
         query: Element, key: Element, output: Element,
     }, {
@@ -617,7 +624,7 @@ pipelines! {
 
     /// GEMM with bias, residual and activation. An invocation computes `rows` rows of `quads` times
     /// four columns. `shares` invocations of a workgroup, in z, share a sum through `partials`
-    /// vectors of shared memory. Buffers of GEMM shaders: bias, residual, output, then the
+    /// vectors of shared memory. Buffers of all GEMM shaders: bias, residual, output, then the
     /// operands.
     Matmul, MatmulPush = "matmul", 5 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
@@ -631,14 +638,14 @@ pipelines! {
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, base_z: u32,
     }, or "matmul_storage16" needs Float16Storage;
 
-    /// The same for large matrices: a workgroup of `lanes` invocations computes `tile_m` rows of
+    /// GEMM for large matrices. A workgroup of `lanes` invocations computes `tile_m` rows of
     /// `tile_n` columns over `terms` terms, `tile_k` at a time. If `partial` is 1, partial sums are
     /// written for [`MatmulSum`]. If it is 2, they are written to the sixth buffer, and the last
     /// workgroup of a tile adds them up, according to counters in the seventh. The other modules
     /// are for fp16 operands, and for operands rounded to `bfloat16`. `normed`: the rows of the
-    /// first operand are normalised on the fly, with constants in the sixth buffer. `exact`:
-    /// workgroups consist of the expected number of subgroups. fp16 operands are `direct` if the
-    /// distance from one step to the next is the same for all invocations.
+    /// first operand are normalised while they are loaded, with constants in the sixth buffer.
+    /// `exact`: workgroups consist of the expected number of subgroups. fp16 operands are `direct`
+    /// if the distance from one step to the next is the same for all invocations.
     MatmulTiled, MatmulTiledPush = "matmul_tiled", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
         residual: Element,
@@ -655,8 +662,9 @@ pipelines! {
     }, or "matmul_cooperative" needs CooperativeMatrix & Float16Arithmetic & Float16Storage,
     or "matmul_bfloat16" needs CooperativeMatrix & Bfloat16Matrix & Float16Storage;
 
-    /// The same as a convolution (implicit GEMM): the second operand consists of the windows of an
-    /// image, which are read directly. Images are 2D if `kernel_z` is 0.
+    /// A convolution as an implicit GEMM, otherwise like [`MatmulTiled`]: the second operand
+    /// consists of the windows of an image, which are read directly. Images are 2D if `kernel_z`
+    /// is 0.
     ConvolutionTiled, ConvolutionTiledPush = "convolution_tiled", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
         residual: Element,
@@ -675,9 +683,9 @@ pipelines! {
         padding_z: i32,
     }, or "convolution_cooperative" needs CooperativeMatrix & Float16Arithmetic & Float16Storage;
 
-    /// An fp16 convolution with stride one and overlapping windows: `places` times `lanes` pixels
-    /// of the image are staged in shared memory for all taps together. The weights are transposed.
-    /// Images are 2D if `kernel_z` is 0.
+    /// An fp16 convolution with stride one and overlapping windows. A workgroup stages `places`
+    /// times `lanes` pixels of the image in shared memory, and reads them from there for all taps.
+    /// The weights are transposed. Images are 2D if `kernel_z` is 0.
     ConvolutionStaged, ConvolutionStagedPush = "convolution_staged", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
         residual: Element,
@@ -693,7 +701,7 @@ pipelines! {
         in_z: i32, out_z: u32, padding_z: i32, base_z: u32,
     }, needs CooperativeMatrix & Float16Arithmetic & Float16Storage;
 
-    /// Adds up the partial sums of [`MatmulTiled`], in the last buffer.
+    /// Adds up the partial sums of [`MatmulTiled`], which are in the last buffer.
     MatmulSum, MatmulSumPush = "matmul_sum", 4 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
         residual: Element,
@@ -743,13 +751,14 @@ pipelines! {
         padding_y: i32, padding_x: i32, kernel_y: u32, stride_y: u32, dilation_y: u32,
     }, or "depthwise_last_storage16" needs Float16Storage;
 
-    /// A depthwise convolution and the following pointwise convolution. A workgroup of
+    /// A depthwise convolution fused with the following pointwise convolution. A workgroup of
     /// `tile_m / sums * (tile_x * tile_y / 4) * shares` invocations computes `tile_m` channels of
     /// `tile_y` rows of `tile_x` outputs, `channels` terms at a time; `shares` invocations share a
     /// sum. `staged_32`, `staged_16` and `partials` are sizes in shared memory, in groups of four.
-    /// Buffers: bias and residual of the pointwise convolution, output, its weights (transposed),
-    /// input, weights of the depthwise convolution (transposed), its bias. The depthwise
-    /// convolution has bias `shift` and activation `between`, with parameters `c` and `d`.
+    /// Buffers: bias and residual of the pointwise convolution, output, weights of the pointwise
+    /// convolution (transposed), input, weights of the depthwise convolution (transposed), bias of
+    /// the depthwise convolution. `shift` concerns the bias of the depthwise convolution; `between`
+    /// is its activation, with parameters `c` and `d`.
     ConvolutionSeparable, ConvolutionSeparablePush = "convolution_separable", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
         residual: Element,
@@ -782,8 +791,8 @@ pipelines! {
         base_z: u32,
     };
 
-    /// The fold (col2im) of a transposed convolution: adds up the products of weights and input
-    /// elements; four outputs per invocation.
+    /// The fold (col2im) of a transposed convolution: each output element is a sum of products of
+    /// weights and input elements. Four outputs per invocation.
     ConvolutionFold, ConvolutionFoldPush = "convolution_fold", 4 buffers, {
         products: Element, bias: Element, output: Element, has_bias: bool, stride_y: u32,
         stride_x: u32,

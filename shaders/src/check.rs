@@ -1,13 +1,14 @@
-//! Compares a module's declaration in the catalogue with its SPIR-V at compile time of this crate.
+//! Compares the declarations of modules in the catalogue with their SPIR-V, when this crate is
+//! compiled.
 
 use crate::spirv::{Declarations, Instruction, decoration, op};
 use crate::{ConstantField, Feature, Field, Module, Scalar};
 
-/// Constants 0 to 2 are the workgroup size.
+/// The number of specialisation constants for the workgroup size, with ids 0 to 2.
 const WORKGROUP_CONSTANTS: u32 = 3;
-/// More constants than any shader has.
+/// An upper bound on the specialisation constants of a shader.
 const MAX_CONSTANTS: usize = 64;
-/// The push constant bytes that every Vulkan device supports.
+/// The number of push constant bytes that every Vulkan device supports.
 const MAX_PUSH_BYTES: usize = 128;
 const COMPUTE: u32 = 5;
 const BUILT_IN_WORKGROUP_SIZE: u32 = 25;
@@ -19,7 +20,7 @@ const UNIFORM: u32 = 2;
 const PUSH_CONSTANT: u32 = 9;
 const STORAGE_BUFFER: u32 = 12;
 
-/// Returns the first difference between a declaration and its SPIR-V.
+/// Returns a description of the first difference between a module's declaration and its SPIR-V.
 pub(crate) const fn mismatch(module: &Module) -> Option<&'static str> {
     let Some(spirv) = &Declarations::new(module.spirv) else {
         return Some("the file is not SPIR-V");
@@ -42,7 +43,7 @@ pub(crate) const fn mismatch(module: &Module) -> Option<&'static str> {
     None
 }
 
-/// Returns the first mismatch of several modules.
+/// Returns the first difference found in several modules.
 pub(crate) const fn first_mismatch(modules: &[Module]) -> Option<&'static str> {
     let mut module = 0;
     while module < modules.len() {
@@ -185,7 +186,8 @@ const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str
     None
 }
 
-/// Returns the field of the constant with this number, and the index if the field is an array.
+/// Returns the field with the constant of this number, and the index in the field if it is an
+/// array.
 const fn constant_at(
     module: &Module,
     number: usize,
@@ -212,7 +214,7 @@ const fn is_word(spirv: &Declarations, constant: u32) -> bool {
         || spirv.object(op::SPEC_CONSTANT_FALSE, constant).is_some()
 }
 
-/// The block of push constants, and the block of parameters in memory.
+/// Checks the block of push constants, and the block of parameters in memory.
 const fn parameters(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     if module.in_memory > module.push.len() {
         return Some("more parameters are in memory than declared");
@@ -241,7 +243,7 @@ const fn parameters(spirv: &Declarations, module: &Module) -> Option<&'static st
     }
 }
 
-/// Compares the members of a block with these fields: types, offsets, names.
+/// Compares the types, offsets and names of a block's members with these fields.
 const fn members(
     spirv: &Declarations,
     variable: Instruction,
@@ -287,7 +289,7 @@ const fn members(
     None
 }
 
-/// Returns the last buffer.
+/// Returns the variable of the last buffer.
 const fn last_buffer(spirv: &Declarations, module: &Module) -> Option<Instruction> {
     let mut found = spirv.first(op::VARIABLE);
     while let Some(instruction) = found {
@@ -367,8 +369,9 @@ const fn is_text(spirv: &Declarations, at: Instruction, operand: usize, text: &s
     spirv.text_byte(at, operand, index) == 0
 }
 
-/// Whether a name in the shader, in capitals, equals this one or abbreviates its words:
-/// `OUT_ALIGNED` matches `output_aligned`. An index is appended: `TYPE_2` matches `types[2]`.
+/// Whether a name in the shader, in capitals, equals a name in the declaration, or has abbreviated
+/// words: `OUT_ALIGNED` matches `output_aligned`. The index of an array element is appended:
+/// `TYPE_2` matches `types[2]`.
 const fn abbreviates(
     spirv: &Declarations,
     at: Instruction,
@@ -398,7 +401,7 @@ const fn abbreviates(
     }
 }
 
-/// Whether the rest of a string, from a byte on, is this number.
+/// Whether the rest of a string in the module, starting with a byte, is this number.
 const fn is_number(
     spirv: &Declarations,
     at: Instruction,
@@ -446,7 +449,7 @@ mod tests {
         assert_eq!(declared, files);
     }
 
-    /// The modules are embedded in programs and must stay small.
+    /// The modules are embedded in programs, so the modules must stay small.
     #[test]
     fn modules_are_few_and_small() {
         let bytes: usize = MODULES.iter().map(|module| module.spirv.len()).sum();
@@ -480,7 +483,7 @@ mod tests {
         assert_eq!(mismatch(&more), Some(expected));
     }
 
-    /// Returns the module with one constant changed.
+    /// Returns the module with one specialisation constant changed.
     fn with_constant(module: Module, at: usize, changed: ConstantField) -> Module {
         let mut constants = module.constants.to_vec();
         constants[at] = changed;

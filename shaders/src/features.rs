@@ -1,6 +1,6 @@
-//! Device features that shaders need beyond Vulkan 1.1.
+//! Optional device features that shaders need, beyond Vulkan 1.1.
 
-/// An optional device feature.
+/// An optional device feature that a shader can require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Feature {
     /// Arithmetic with 16-bit floats (`shaderFloat16`).
@@ -24,7 +24,7 @@ pub enum Feature {
     /// Matrix multiplication by a subgroup (`VK_KHR_cooperative_matrix`), which requires the Vulkan
     /// memory model.
     CooperativeMatrix,
-    /// The same with `bfloat16` operands (`VK_KHR_shader_bfloat16`).
+    /// Matrix multiplication by a subgroup with `bfloat16` operands (`VK_KHR_shader_bfloat16`).
     Bfloat16Matrix,
 }
 

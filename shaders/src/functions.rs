@@ -1,7 +1,7 @@
-//! Function codes of shaders, parsed from the GLSL sources at compile time. A code that the source
-//! does not define is a compile error.
+//! Constants that select the function of a shader, parsed from the GLSL sources at compile time. A
+//! constant that no source defines is a compile error.
 
-/// Declares a module with the values of constants in the sources.
+/// Declares a module with the values of these constants in the sources.
 macro_rules! numbers {
     ($(#[$doc:meta])* $module:ident, [$($source:literal),*]: $($name:ident),*;) => {
         $(#[$doc])*
@@ -15,8 +15,8 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// Unary functions of [`Unary`](crate::Unary) and [`Pointwise`](crate::Pointwise), and the
-    /// activations of GEMM epilogues.
+    /// Unary functions of [`Unary`](crate::Unary) and [`Pointwise`](crate::Pointwise). Those of
+    /// `activations.glsl` are also the activations of GEMM epilogues.
     unary, ["activations.glsl", "functions.glsl", "unary.comp"]:
     TANH, SIGMOID, GELU, GELU_TANH, CLAMP, LEAKY_RELU, HARDSWISH, HARDSIGMOID, SILU,
     COPY, ABS, NEG, SQRT, RSQRT, EXP, LOG, LOG10, SIN, COS, TAN, ROUND, FLOOR, CEIL, HARDSHRINK,
@@ -25,8 +25,8 @@ numbers! {
 }
 
 numbers! {
-    /// Binary functions of [`Binary`](crate::Binary); those before `LINEAR_INDEX` also of
-    /// [`Pointwise`](crate::Pointwise).
+    /// Binary functions of [`Binary`](crate::Binary). [`Pointwise`](crate::Pointwise) supports
+    /// those before `LINEAR_INDEX`.
     binary, ["functions.glsl", "binary.comp"]:
     ADD, SUB, MUL, DIV, DIV_FLOOR, DIV_TRUNC, POW, MINIMUM, MAXIMUM, EQ, NE, LT, LE, GT, GE,
     LOGICAL_AND, LOGICAL_OR, BITWISE_AND, BITWISE_OR, BITWISE_XOR, LINEAR_INDEX, FMOD, REMAINDER,
@@ -34,7 +34,7 @@ numbers! {
 }
 
 numbers! {
-    /// Rare unary functions, of [`Special`](crate::Special).
+    /// Rare unary functions of [`Special`](crate::Special).
     special, ["special.comp"]:
     SIGN, TRUNC, EXPM1, LOG1P, EXP2, LOG2, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH, ATANH, ISNAN,
     ISINF, TO_BFLOAT16, ERFC, ERFINV, LGAMMA, DIGAMMA, SIGNBIT;
@@ -51,7 +51,7 @@ numbers! {
 }
 
 numbers! {
-    /// The function and the algorithm of [`Scan`](crate::Scan).
+    /// Functions and algorithms of [`Scan`](crate::Scan).
     scan, ["scan.comp"]: SUM, PROD, LOG_SUM, MAX, MIN, EACH, LINES, ROW;
 }
 
@@ -71,7 +71,8 @@ numbers! {
 }
 
 numbers! {
-    /// The input layouts and the stage codes of [`Pointwise`](crate::Pointwise).
+    /// The layouts of input tensors of [`Pointwise`](crate::Pointwise), and the codes of its
+    /// stages.
     pointwise, ["pointwise.comp"]:
     UNUSED, ALIKE, ONE_ELEMENT, STRIDED, BINARY_FROM, WHERE, NUMBER;
 }
@@ -83,18 +84,19 @@ numbers! {
 }
 
 numbers! {
-    /// The function of [`Normalize`](crate::Normalize); the first four also of [`Row`](crate::Row),
-    /// the last one only of that.
+    /// Functions of [`Normalize`](crate::Normalize) and [`Row`](crate::Row). The first four exist
+    /// in both, `ROUND` only in [`Row`](crate::Row).
     normalize, ["normalize.comp", "row.comp"]: SOFTMAX, LOG_SOFTMAX, LAYER, RMS, AFFINE, ROUND;
 }
 
 numbers! {
-    /// The rows of [`Row`](crate::Row), if they are sums, which may also be written.
+    /// Whether the rows of [`Row`](crate::Row) are sums of two tensors, and whether the sums are
+    /// also written.
     row, ["row.comp"]: ADDED, WRITTEN;
 }
 
 numbers! {
-    /// The cells of [`Recurrent`](crate::Recurrent).
+    /// The cell types of [`Recurrent`](crate::Recurrent).
     recurrent, ["cell.glsl"]: LSTM, GRU, TANH_CELL, RELU_CELL;
 }
 
@@ -109,7 +111,7 @@ numbers! {
 }
 
 numbers! {
-    /// The form of rows and columns of [`ConvolutionInt8`](crate::ConvolutionInt8).
+    /// The meaning of rows and columns in [`ConvolutionInt8`](crate::ConvolutionInt8).
     codes, ["convolution_int8.comp"]: PLANES, ROWS, PLACES;
 }
 
@@ -123,12 +125,12 @@ numbers! {
     linear_backward, ["linear_backward.comp"]: OF_MATRIX, OF_INPUT;
 }
 
-/// More names than the sources of any module declare.
+/// An upper bound on the constants that the sources of a module declare.
 const MAX_NAMES: usize = 128;
 
-/// The positions of declared names, by source and byte. They are found once rather than for each
-/// name, because this runs in the compiler, where scanning a few kilobytes is slower than compiling
-/// the rest of this crate.
+/// The locations of declared names, by source and byte. The sources are scanned once rather than
+/// for each name: this runs in the compiler, where scanning a few kilobytes is slower than
+/// compiling the rest of this crate.
 struct Names {
     positions: [(usize, usize); MAX_NAMES],
     count: usize,
@@ -142,8 +144,8 @@ impl Names {
             let source = sources[index].as_bytes();
             let mut at = 0;
             while at < source.len() {
-                // Checked first, as a call is much slower in the compiler, and few bytes end a
-                // line.
+                // This byte is checked before the call of `after`: a call is much slower in the
+                // compiler, and few bytes end a line.
                 if source[at] == b'\n' {
                     let name = after(source, at, b"\nconst uint ");
                     if name < source.len() {
@@ -181,7 +183,8 @@ const fn declared(sources: &[&str], names: &Names, name: &str) -> Option<u32> {
     None
 }
 
-/// Returns the position after `text` if it occurs at `at`; otherwise the end.
+/// If `text` occurs at byte `at`, returns the byte offset after it; otherwise the end of the
+/// source.
 const fn after(source: &[u8], at: usize, text: &[u8]) -> usize {
     if source.len() - at < text.len() {
         return source.len();
@@ -196,7 +199,7 @@ const fn after(source: &[u8], at: usize, text: &[u8]) -> usize {
     at + text.len()
 }
 
-/// Parses a decimal number at a position.
+/// Parses a decimal number that starts at a byte.
 const fn leading(source: &[u8], mut at: usize) -> Option<u32> {
     let (mut number, mut digits) = (0, 0);
     while at < source.len() && source[at].is_ascii_digit() {
@@ -220,13 +223,13 @@ mod tests {
         assert_eq!(declared("A"), Some(7));
         assert_eq!(declared("AB"), Some(12));
         assert_eq!(declared("D"), Some(9));
-        // A specialisation constant does not count.
+        // Specialisation constants are not found.
         assert_eq!(declared("C"), None);
         assert_eq!(declared("B"), None);
         assert_eq!([unary::TANH, binary::POW, pointwise::NUMBER, reduce::PROD], [11, 6, 255, 10]);
     }
 
-    /// Both shaders implement the same operators.
+    /// Both shaders use the same values for functions that both have.
     #[test]
     fn row_and_normalize_codes_agree() {
         let row: &[&str] = &[include_str!("../glsl/row.comp")];

@@ -2,13 +2,13 @@
 //! and a typed catalogue.
 //!
 //! Each [`Pipeline`] is a shader with values for its specialisation constants. Its associated types
-//! define its buffers and push constants, so that a mismatching dispatch does not compile. The
+//! define the buffers and push constants, so that a mismatching dispatch does not compile. The
 //! declarations are compared with the SPIR-V at compile time, by `const` functions. Tensors are
 //! arrays of 32-bit words for all element types. The element type is a specialisation constant,
 //! which the driver folds, so one module supports all types and needs no optional device features.
 //!
-//! `cargo xtask shaders` compiles the sources; `cargo xtask shaders --check` compares the modules
-//! with them.
+//! `cargo xtask shaders` compiles the sources. `cargo xtask shaders --check` verifies that the
+//! compiled modules match the sources.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -58,7 +58,7 @@ impl Element {
     }
 }
 
-/// The value of a specialisation constant, or of an array of them with consecutive ids.
+/// The value of a specialisation constant, or of an array of constants with consecutive ids.
 pub trait Constant {
     /// The number of constants.
     const COUNT: usize = 1;
@@ -90,30 +90,31 @@ impl<T: Constant, const N: usize> Constant for [T; N] {
     }
 }
 
-/// The identity of a shader module, and its declarations.
+/// A shader module: its name, its SPIR-V, and the declaration of its interface.
 #[derive(Debug, Clone, Copy)]
 pub struct Module {
-    /// The name of its file, without extension.
+    /// The name of the module's file, without extension.
     pub name: &'static str,
-    /// The contents of the file.
+    /// The contents of the file, which are SPIR-V.
     pub spirv: &'static [u8],
     /// The number of storage buffers, from binding 0 on.
     pub bindings: usize,
-    /// Its parameters. The last [`in_memory`](Self::in_memory) of them are in the last buffer; the
-    /// others are push constants.
+    /// The parameters of the shader. The last [`in_memory`](Self::in_memory) of them are in the
+    /// last buffer; the others are push constants.
     pub push: &'static [Field],
     /// The number of trailing parameters that are in the last buffer.
     pub in_memory: usize,
-    /// Whether the SPIR-V still has these as push constants, and [`words`](Self::words) moves them.
+    /// Whether the parameters in the last buffer are still push constants in the SPIR-V. In that
+    /// case, [`words`](Self::words) moves them to the buffer.
     pub moves: bool,
-    /// Its specialisation constants from id 3 on; ids 0 to 2 are the workgroup size.
+    /// The specialisation constants, from id 3 on. Ids 0 to 2 are the workgroup size.
     pub constants: &'static [ConstantField],
-    /// The device features that it needs beyond Vulkan 1.1.
+    /// The device features that the shader needs beyond Vulkan 1.1.
     pub features: &'static [Feature],
 }
 
 impl Module {
-    /// Another module with the same function.
+    /// Returns the declaration of another module with the same function.
     const fn instead(
         self,
         name: &'static str,
@@ -123,7 +124,7 @@ impl Module {
         Module { name, spirv, features, ..self }
     }
 
-    /// The same with all parameters in an additional buffer.
+    /// Returns the declaration of this module with all parameters in an additional buffer.
     const fn replayed(self, name: &'static str) -> Self {
         assert!(self.in_memory == 0, "parameters are in a buffer already");
         Module {
@@ -144,7 +145,7 @@ impl Module {
         replayed::in_buffer(&words.collect::<Vec<u32>>(), self.bindings.saturating_sub(1) as u32)
     }
 
-    /// Returns the bytes of its push constants; other parameters are in the last buffer.
+    /// Returns the number of push constant bytes. Parameters in the last buffer do not count.
     pub const fn push_bytes(&self) -> usize {
         let (mut bytes, mut field) = (0, 0);
         while field + self.in_memory < self.push.len() {
@@ -155,11 +156,11 @@ impl Module {
     }
 }
 
-/// A specialisation constant, or several with consecutive ids.
+/// A specialisation constant, or an array of constants with consecutive ids.
 #[derive(Debug, Clone, Copy)]
 pub struct ConstantField {
-    /// Its name. In the shader, it is in capitals, may be abbreviated, and has an index if there
-    /// are several.
+    /// The name of the constant. In the shader, the name is in capitals, may be abbreviated, and
+    /// has an index if it is an array.
     pub name: &'static str,
     /// The number of constants.
     pub count: usize,
@@ -168,7 +169,7 @@ pub struct ConstantField {
 /// A push constant: a scalar or an array.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// Its name, in the shader and in Rust.
+    /// The name of the push constant, in the shader and in Rust.
     pub name: &'static str,
     /// The type of each element.
     pub scalar: Scalar,
@@ -176,7 +177,7 @@ pub struct Field {
     pub count: usize,
 }
 
-/// The types of push constants.
+/// The type of a push constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scalar {
     /// Unsigned integer.
@@ -187,11 +188,12 @@ pub enum Scalar {
     F32,
 }
 
-/// A shader with values for its specialisation constants.
+/// A shader with values for its specialisation constants, from which a device creates a compute
+/// pipeline.
 pub trait Pipeline {
     /// The shader.
     const MODULE: Module;
-    /// Faster shaders with the same function, for devices with the features they need; best first.
+    /// Faster shaders with the same function, best first. Each requires more device features.
     const BETTER: &'static [Module];
     /// A shader with the same function as [`MODULE`](Self::MODULE) that reads its parameters from
     /// an additional buffer instead of push constants. It is for dispatches that are recorded once
@@ -206,11 +208,12 @@ pub trait Pipeline {
     fn constants(&self) -> Vec<u32>;
 }
 
-/// Push constants: 32-bit fields in the order of the shader's block.
+/// The push constants of a shader: 32-bit fields in the order of the shader's block.
 pub trait PushConstants {
     /// The fields.
     const FIELDS: &'static [Field];
-    /// The byte offset of `base_z`, the index of the first workgroup in z, if the shader has it.
+    /// The byte offset of `base_z`, the index of the first workgroup in z, if the shader has that
+    /// parameter.
     const BASE_Z: Option<usize> = offset_of(Self::FIELDS, "base_z");
     /// Returns the bytes.
     fn bytes(&self) -> Vec<u8>;
@@ -229,9 +232,9 @@ const fn offset_of(fields: &[Field], name: &str) -> Option<usize> {
     None
 }
 
-/// A field of push constants.
+/// The value of one push constant: a scalar or an array.
 pub trait PushField {
-    /// The type of its elements.
+    /// The type of each element.
     const SCALAR: Scalar;
     /// The number of elements.
     const COUNT: usize;

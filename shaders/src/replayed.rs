@@ -1,8 +1,8 @@
 //! Moves a module's push constants into a buffer, for dispatches that are recorded once and run
 //! with changing parameters.
 //!
-//! The function of the shader does not change. The block has the same layout in both; only the
-//! storage class of its variable, and of pointers into it, differs.
+//! The function of the shader does not change. The parameter block keeps its layout; only the
+//! storage class changes, for the variable of the block and for pointers into it.
 
 use crate::instructions::{HEADER, instructions, opcode};
 use crate::spirv::{decoration, op};
@@ -48,8 +48,8 @@ pub(crate) fn in_buffer(module: &[u32], binding: u32) -> Vec<u32> {
 mod tests {
     use crate::{MODULES, Module, REPLAYED_MODULES, check};
 
-    /// Derived modules are checked like compiled ones: the last buffer has the parameters, and no
-    /// push constants are left.
+    /// The checks of compiled modules also apply to derived modules: the last buffer has the
+    /// parameters, and no push constants are left.
     #[test]
     fn moved_parameters_match_the_declaration() {
         assert!(!REPLAYED_MODULES.is_empty());
@@ -67,7 +67,7 @@ mod tests {
         for module in REPLAYED_MODULES {
             let own = MODULES.iter().find(|own| module.name == format!("{}_replayed", own.name));
             let (words, moved) = (own.unwrap().words(), module.words());
-            // After the decoration with the binding.
+            // The new instructions follow the decoration with the binding.
             let new = words.iter().zip(&moved).position(|(old, new)| old != new).unwrap();
             let rest = words[new..].iter().zip(&moved[new + 11..]);
             let other = rest.filter(|(old, new)| old != new);

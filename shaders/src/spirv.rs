@@ -1,4 +1,4 @@
-//! Reads the declarations of a SPIR-V module in `const` functions, for comparison with the
+//! Parses the declarations of a SPIR-V module in `const` functions, for comparison with the
 //! catalogue at compile time.
 //!
 //! All relevant instructions precede the first function: names, decorations, types, constants,
@@ -8,13 +8,13 @@ use crate::instructions::HEADER;
 
 const MAGIC: u32 = 0x0723_0203;
 
-/// Opcodes.
+/// Opcodes of SPIR-V instructions.
 pub(crate) mod op {
     pub(crate) const NAME: u32 = 5;
     pub(crate) const MEMBER_NAME: u32 = 6;
     pub(crate) const ENTRY_POINT: u32 = 15;
     pub(crate) const CAPABILITY: u32 = 17;
-    /// The range of type instructions.
+    /// The first and last opcode of type instructions.
     pub(crate) const FIRST_TYPE: u32 = 19;
     pub(crate) const LAST_TYPE: u32 = 39;
     pub(crate) const TYPE_INT: u32 = 21;
@@ -35,7 +35,7 @@ pub(crate) mod op {
     pub(crate) const EXECUTION_MODE_ID: u32 = 331;
 }
 
-/// Decorations.
+/// SPIR-V decorations.
 pub(crate) mod decoration {
     pub(crate) const SPEC_ID: u32 = 1;
     pub(crate) const ARRAY_STRIDE: u32 = 6;
@@ -46,11 +46,11 @@ pub(crate) mod decoration {
     pub(crate) const OFFSET: u32 = 35;
 }
 
-/// More ids than any module uses.
+/// An upper bound on the ids of a module.
 const MAX_OBJECTS: usize = 8192;
 
-/// Reads a word of a module. This is a macro because it is used for each declaration, and in the
-/// compiler a call costs many times as much as its body.
+/// Reads a word of a module. This is a macro because every declaration needs it, and a call costs
+/// many times as much as the body when the compiler evaluates it.
 macro_rules! number {
     ($word:expr) => {{
         let word: [u8; 4] = $word;
@@ -76,26 +76,27 @@ macro_rules! opcode {
     }};
 }
 
-/// The declarations of a module. Their sections limit the search, which matters because this runs
-/// in the compiler.
+/// The declarations of a module. The boundaries of their sections limit each search, which matters
+/// because this runs in the compiler.
 pub(crate) struct Declarations {
     words: &'static [[u8; 4]],
-    /// The positions where names, decorations, and types with constants and variables begin, and
-    /// where the last end.
+    /// The word indices where the sections begin: names, decorations, and types with constants and
+    /// variables; and the index where the last section ends.
     names: usize,
     decorations: usize,
     types: usize,
     end: usize,
-    /// The position of the declaration of each type, constant and variable, by id; 0 for other ids.
+    /// For each id of a type, constant or variable, the word index of its declaration; 0 for other
+    /// ids.
     objects: [u32; MAX_OBJECTS],
 }
 
-/// An instruction, by the index of its first word.
+/// An instruction, identified by the index of its first word.
 #[derive(Clone, Copy)]
 pub(crate) struct Instruction(usize);
 
 impl Declarations {
-    /// Returns `None` if the bytes are not a SPIR-V module.
+    /// Finds the sections of a module. Returns `None` if the bytes are not a SPIR-V module.
     pub(crate) const fn new(spirv: &'static [u8]) -> Option<Self> {
         let (words, rest) = spirv.as_chunks::<4>();
         if !rest.is_empty() || words.len() < HEADER || number!(words[0]) != MAGIC {
@@ -113,7 +114,8 @@ impl Declarations {
                 op::FUNCTION => break,
                 _ => {}
             }
-            // The result id comes first in types, and after the type in all others.
+            // In types, the result id is the first operand. In all other instructions, it follows
+            // the type.
             let place = match opcode {
                 op::FIRST_TYPE..=op::LAST_TYPE => at + 1,
                 op::FIRST_CONSTANT..=op::VARIABLE => at + 2,
@@ -133,7 +135,8 @@ impl Declarations {
         Some(Declarations { words, names, decorations, types, end, objects })
     }
 
-    /// Returns an operand by index; 0, which no relevant operand is, beyond the end.
+    /// Returns an operand by index. Returns 0 for an index beyond the end; no relevant operand
+    /// is 0.
     pub(crate) const fn operand(&self, instruction: Instruction, index: usize) -> u32 {
         let at = instruction.0 + 1 + index;
         if 1 + index < length!(self.words[instruction.0]) && at < self.words.len() {
@@ -168,7 +171,7 @@ impl Declarations {
         self.from(self.section(opcode), opcode, operands)
     }
 
-    /// Returns the next such declaration.
+    /// Returns the next declaration with this opcode and these operands.
     pub(crate) const fn next_with(
         &self,
         after: Instruction,
@@ -178,7 +181,7 @@ impl Declarations {
         self.from(after.0 + length!(self.words[after.0]), opcode, operands)
     }
 
-    /// Returns where declarations with this opcode can begin.
+    /// Returns the word index where the section with this opcode begins.
     const fn section(&self, opcode: u32) -> usize {
         match opcode {
             op::NAME | op::MEMBER_NAME => self.names,
@@ -240,7 +243,7 @@ impl Declarations {
         }
     }
 
-    /// Returns the object with this value of a decoration.
+    /// Returns the id of the object with this value of a decoration.
     pub(crate) const fn decorated(&self, decoration: u32, value: u32) -> Option<u32> {
         match self.first_with(op::DECORATE, &[(1, decoration), (2, value)]) {
             Some(instruction) => Some(self.operand(instruction, 0)),

@@ -10,21 +10,21 @@ use std::sync::Arc;
 /// The purpose of a buffer, which determines its memory type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryKind {
-    /// Tensors: in device memory.
+    /// For tensors: in device memory.
     Device,
-    /// Constants: in device memory, host-visible where that has no cost.
+    /// For constants: in device memory, and host-visible where that has no cost.
     Constants,
-    /// Written by the host, read by the device.
+    /// For staging: written by the host and read by the device.
     Upload,
-    /// Written by the device, read by the host.
+    /// For staging: written by the device and read by the host.
     Download,
 }
 
-/// A buffer and its memory.
+/// A buffer and its memory allocation.
 pub(crate) struct Buffer {
     pub(crate) raw: vk::Buffer,
     allocation: Option<Allocation>,
-    /// The bytes counted in the context's meter.
+    /// The number of bytes that the context's meter counts for the buffer.
     counted: u64,
     context: Arc<Context>,
 }
@@ -110,7 +110,7 @@ impl Buffer {
         })
     }
 
-    /// Returns the host mapping of the memory; empty if it is not host-visible.
+    /// Returns the memory as mapped on the host; empty if the memory is not host-visible.
     pub(crate) fn mapped(&mut self) -> &mut [u8] {
         self.allocation
             .as_mut()

@@ -1,9 +1,9 @@
-//! Files that store pipelines and autotuning results between runs.
+//! Files that store compiled pipelines and autotuning results from one process to the next.
 //!
 //! The driver trusts the contents of the pipeline cache. `torchlet-cache` therefore rejects files
 //! that another user could have written, and replaces files atomically. The header of a file
-//! identifies device and driver and has a checksum against corruption; an invalid file counts as
-//! missing. Autotuning results are valid only for the shaders that they were measured with.
+//! identifies the device and the driver, and has a checksum against corruption; an invalid file
+//! counts as missing. Autotuning results are valid only for the shaders that were measured.
 
 use ash::vk;
 use std::io::{self, Read, Write};
@@ -35,8 +35,8 @@ impl Holds {
         }
     }
 
-    /// Returns the version of the contents. The pipeline cache needs no shader digest, because the
-    /// driver distinguishes shaders itself.
+    /// Returns the version of the contents. For autotuning results, it is a digest of the shaders.
+    /// The pipeline cache needs no digest, because the driver distinguishes shaders itself.
     fn version(self) -> u64 {
         static SHADERS: OnceLock<u64> = OnceLock::new();
         match self {
@@ -49,11 +49,11 @@ impl Holds {
 }
 
 const VERSION: u64 = 2;
-/// Magic, version, vendor, device, driver version, UUID, length, checksum.
+/// The size of the header: magic, version, vendor, device, driver version, UUID, length, checksum.
 const HEADER: usize = 8 + 8 + 3 * 4 + vk::UUID_SIZE + 8 + 8;
-/// The pipeline cache header defined by Vulkan: size, version, vendor, device, UUID.
+/// The size of the pipeline cache header that Vulkan defines: size, version, vendor, device, UUID.
 const DRIVER_HEADER: usize = 4 * 4 + vk::UUID_SIZE;
-/// An upper bound on the size of pipeline caches for the shaders of this crate.
+/// The maximum size of a file. Pipeline caches for the shaders of this crate are smaller.
 const MAX_FILE_SIZE: u64 = 256 << 20;
 
 /// The device and driver that a cache belongs to.
@@ -111,12 +111,13 @@ impl CacheFile {
         CacheFile { path: folder.join(key.file_name(holds)), key, holds }
     }
 
-    /// Whether the data is valid for the file: pipeline caches name their device.
+    /// Whether the data is valid for this file: the header of a pipeline cache must name the
+    /// device.
     fn may_hold(&self, data: &[u8]) -> bool {
         self.holds != Holds::Pipelines || self.key.matches(data)
     }
 
-    /// Returns the data, if the file exists and is valid.
+    /// Returns the data of the file, if the file exists and is valid.
     pub(crate) fn read(&self) -> Option<Vec<u8>> {
         let mut file = Vec::new();
         let mut reader = torchlet_cache::open(&self.path).ok()?.take(MAX_FILE_SIZE + 1);
@@ -129,7 +130,7 @@ impl CacheFile {
         Some(file)
     }
 
-    /// Replaces the file.
+    /// Replaces the contents of the file.
     pub(crate) fn write(&self, data: &[u8]) -> io::Result<()> {
         if !self.may_hold(data) || data.len() as u64 > MAX_FILE_SIZE - HEADER as u64 {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(file.read(), None);
         std::fs::write(&file.path, &whole).unwrap();
         assert_eq!(file.read(), Some(data));
-        // The same path with another driver version.
+        // The same file for another driver version.
         let other = CacheFile { key: CacheKey { driver: 10, ..KEY }, ..file.clone() };
         assert_eq!(other.read(), None);
     }

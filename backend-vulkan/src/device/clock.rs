@@ -1,10 +1,10 @@
-//! The clock of a device, and its relation to the host clock.
+//! The timestamp clock of a device, and its relation to the host clock.
 
 use super::instance::Instance;
 use ash::{ext, vk};
 use std::time::Instant;
 
-/// The clock of a queue.
+/// The timestamp clock of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Clock {
     /// A mask of the valid bits of a timestamp.
@@ -14,8 +14,8 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Creates the clock of a queue whose timestamps have this many valid bits; `None` if it has no
-    /// clock.
+    /// Creates the clock of a queue whose timestamps have this many valid bits; `None` if the queue
+    /// does not support timestamps.
     pub(crate) fn new(valid_bits: u32, nanoseconds_per_tick: f32) -> Option<Self> {
         if valid_bits == 0 || !nanoseconds_per_tick.is_finite() || nanoseconds_per_tick <= 0.0 {
             return None;
@@ -42,18 +42,20 @@ impl Clock {
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 
-    /// Returns timestamps as ticks since the first one, across an overflow of the clock.
+    /// Returns timestamps as ticks since the first one, even if the clock overflows between them.
     pub(crate) fn since_first(&self, times: &[u64]) -> Vec<u64> {
         let first = times.first().copied().unwrap_or(0);
         times.iter().map(|time| time.wrapping_sub(first) & self.mask).collect()
     }
 }
 
-/// Simultaneous reading of the device clock and the host clock (`VK_EXT_calibrated_timestamps`).
+/// The function that reads the device clock and the host clock at the same time
+/// (`VK_EXT_calibrated_timestamps`).
 pub(crate) struct Calibration(ext::calibrated_timestamps::Device);
 
 impl Calibration {
-    /// Creates it for a device that has the extension, if the clock of its queues can be read.
+    /// Loads the function for a device that has the extension. Returns `None` if the clock of the
+    /// device's queues cannot be read.
     pub(crate) fn new(
         instance: &Instance,
         physical: vk::PhysicalDevice,
@@ -66,7 +68,7 @@ impl Calibration {
         Some(Calibration(ext::calibrated_timestamps::Device::new(&instance.raw, device)))
     }
 
-    /// Reads both clocks; of a few attempts, returns the shortest.
+    /// Reads both clocks. Makes a few attempts, and returns the one that lasted the shortest time.
     pub(crate) fn now(&self) -> Option<(Instant, u64)> {
         let of_device =
             [vk::CalibratedTimestampInfoEXT::default().time_domain(vk::TimeDomainEXT::DEVICE)];

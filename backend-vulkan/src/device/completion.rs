@@ -1,4 +1,5 @@
-//! Waits for submissions, with a timeline semaphore or else with a fence.
+//! Waits for submissions, with a timeline semaphore or, where those are not supported, with a
+//! fence.
 
 use super::Context;
 use super::queues::Lane;
@@ -8,7 +9,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The maximum time that a run is polled for before its thread sleeps: waking up costs 0.2 ms.
+/// The maximum time that a thread polls for the end of a run before it sleeps: waking up costs 0.2
+/// ms.
 const POLLING: Duration = Duration::from_millis(2);
 
 /// The interval at which a sleeping thread checks for cancellation.
@@ -32,7 +34,7 @@ enum Kind {
 }
 
 impl Completion {
-    /// Creates one for submissions to a queue of the context.
+    /// Creates the completion of a recording that is submitted to a queue of the context.
     pub(crate) fn new(context: &Arc<Context>, lane: Lane) -> Result<Self, Error> {
         let kind = if context.timeline.is_some() {
             let mut kind = vk::SemaphoreTypeCreateInfo::default()
@@ -94,8 +96,9 @@ impl Completion {
         self.wait_unless(&|| false)
     }
 
-    /// As [`wait`](Self::wait), but returns when the run is cancelled. The submission then stays
-    /// pending, and must be waited for before the host or another submission accesses its memory.
+    /// Waits like [`wait`](Self::wait), but returns early when the run is cancelled. The submission
+    /// then stays pending, and must be waited for before the host or another submission accesses
+    /// its memory.
     pub(crate) fn wait_unless(&self, is_cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
         let Some(start) = self.pending.get() else { return Ok(()) };
         let timeout = self.context.timeout;
@@ -161,14 +164,14 @@ fn wait_in_turns(
     }
 }
 
-/// Returns how long to poll for a run: up to twice the duration of the last run, which usually
-/// repeats. After a long run, the thread sleeps at once.
+/// Returns how long to poll for the end of a run: up to twice the duration of the last run, because
+/// runs usually last equally long. After a long run, the thread sleeps at once.
 fn polling(last_run: Option<Duration>) -> Duration {
     let expected = last_run.unwrap_or(POLLING);
     if expected > POLLING { Duration::ZERO } else { POLLING.min(expected * 2) }
 }
 
-/// Polls for the end of a short run, because waking up a sleeping thread costs more.
+/// Polls for the end of a short run, because waking up a sleeping thread would cost more time.
 fn poll(time: Duration, is_done: impl Fn() -> bool) {
     let start = Instant::now();
     while start.elapsed() < time && !is_done() {

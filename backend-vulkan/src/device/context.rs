@@ -34,15 +34,16 @@ pub(crate) struct Context {
     pub(crate) raw: ash::Device,
     /// The compute queue.
     pub(crate) compute: Lane,
-    /// The dedicated upload queue, if the device has one and it is used.
+    /// The dedicated upload queue, if the device has such a queue and uploads use it.
     pub(crate) uploads: Option<Lane>,
-    /// The number of loads that used it.
+    /// The number of loads that used the upload queue.
     pub(crate) transfers: AtomicUsize,
-    /// Whether the host writes constants directly to device memory, all of which it can map.
+    /// Whether the host writes constants directly to device memory, which requires that it can map
+    /// all of that memory.
     pub(crate) host_writes: bool,
-    /// How long opening the device lasted, until it is reported.
+    /// How long opening the device lasted; taken by the first load, which reports it.
     pub(crate) opening: Mutex<Option<Stopwatch>>,
-    /// The timestamp clock of the queue, if it has one.
+    /// The timestamp clock of the compute queue, if that queue supports timestamps.
     pub(crate) clock: Option<Clock>,
     calibration: Option<Calibration>,
     /// The device's optional features, without disabled ones.
@@ -53,7 +54,8 @@ pub(crate) struct Context {
     pub(crate) busy: usize,
     /// The number of processors, if known and not overridden by an explicit `busy` option.
     pub(crate) processors: Option<usize>,
-    /// Whether weights are prefetched into the device's cache, if set explicitly.
+    /// Whether weights are prefetched into the device's cache; `None` decides by device and
+    /// program.
     pub(crate) prefetch: Option<bool>,
     /// The power source, which decides whether threads poll for short runs before they sleep.
     power: Power,
@@ -65,7 +67,7 @@ pub(crate) struct Context {
     pub(crate) variant: Option<u8>,
     /// Autotuning results.
     pub(crate) found: TuningResults,
-    /// Whether matrix units are used, once measured.
+    /// Whether programs use matrix units; unset until the benchmark has run.
     pub(crate) matrices: OnceLock<bool>,
     /// The shared weights of the graphs on this device.
     pub(crate) weights: Weights<Buffer>,
@@ -82,15 +84,15 @@ pub(crate) struct Context {
 /// The default timeout of a run on a GPU.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The states of a context: usable; device lost; abandoned, when the state of the device is unknown
-/// and its objects must not be destroyed.
+/// The states of a context: usable; lost; or abandoned, if the state of the device is unknown, so
+/// that its objects must not be destroyed.
 const WORKS: u8 = 0;
 const LOST: u8 = 1;
 const ABANDONED: u8 = 2;
 
 impl Context {
-    /// Opens the device that the options name, else the one that the environment names, else the
-    /// most capable one.
+    /// Opens a device: the one that the options select, else the one that the environment selects,
+    /// else the most capable one.
     pub(crate) fn open(options: &Options) -> Result<Arc<Self>, Error> {
         let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
         let mut watch = Stopwatch::new(true);
@@ -156,7 +158,7 @@ impl Context {
         let timeline = features
             .has(DeviceFeature::TimelineSemaphore)
             .then(|| khr::timeline_semaphore::Device::new(&instance.raw, &raw));
-        // A software device may need any amount of time.
+        // Software devices may need any amount of time.
         let longest = match info.kind {
             DeviceKind::Cpu => Duration::MAX,
             _ => DEFAULT_TIMEOUT,
@@ -208,13 +210,13 @@ impl Context {
         }))
     }
 
-    /// Whether to poll for short runs. Not on software devices, which need the CPU themselves, and
-    /// not on battery power.
+    /// Whether threads poll for short runs. They do not on software devices, which need the CPU
+    /// themselves, and not on battery power.
     pub(crate) fn polls(&self) -> bool {
         self.info.kind != DeviceKind::Cpu && !self.power.is_battery()
     }
 
-    /// Returns the device as plans see it.
+    /// Returns the device properties that plans depend on.
     pub(crate) fn planned(&self) -> Device {
         Device {
             kind: self.info.kind,
@@ -226,7 +228,8 @@ impl Context {
         }
     }
 
-    /// Returns the features that programs use: without matrix units if they are known to be slow.
+    /// Returns the features that programs use: those of the device, without matrix units if the
+    /// benchmark found them to be slow.
     pub(crate) fn used_features(&self) -> DeviceFeatures {
         matrix_units::used(&self.features, self.matrices.get().copied())
     }
@@ -243,9 +246,9 @@ impl Context {
         self.allocator.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Submits work to a queue. The caller guarantees that the command buffers are recorded for its
-    /// family and not pending, that semaphores are waited for as often as they are signalled, and
-    /// that the fence is unsignalled.
+    /// Submits work to a queue. The caller guarantees that the command buffers are recorded for the
+    /// queue's family and not pending, that semaphores are waited for as often as they are
+    /// signalled, and that the fence is unsignalled.
     pub(crate) fn submit(
         &self,
         lane: &Lane,
@@ -263,9 +266,9 @@ impl Context {
             .inspect_err(|error| self.note(error))
     }
 
-    /// Handles the result of waiting for a submission. If waiting fails for another reason than
-    /// device loss, the device may still be busy: the context is abandoned, and nothing that the
-    /// device may use is ever freed.
+    /// Handles the result of waiting for a submission. If waiting fails and the device is not lost,
+    /// the device may still be busy. The context is then abandoned, and memory that the device may
+    /// use is never freed.
     pub(crate) fn waited(
         self: &Arc<Self>,
         call: &'static str,
@@ -306,12 +309,14 @@ impl Context {
         self.state.fetch_max(LOST, Ordering::AcqRel);
     }
 
-    /// Whether a submission may be pending forever, so that nothing it uses may be freed.
+    /// Whether a submission may stay pending forever, so that memory that it uses must not be
+    /// freed.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.state.load(Ordering::Acquire) == ABANDONED
     }
 
-    /// Checks an allocation against the device's limits and the memory budget, if reported.
+    /// Checks the size of an allocation against the device's limit and, if the driver reports it,
+    /// against the memory budget.
     pub(crate) fn check_memory(&self, bytes: u64, kind: MemoryKind) -> Result<(), Error> {
         if bytes > self.largest_allocation {
             let most = self.largest_allocation;
@@ -332,7 +337,7 @@ impl Context {
     }
 }
 
-/// Lists the devices, with the features that these options leave enabled and the stored
+/// Lists the devices. Each has the features that these options do not disable, and the stored
 /// measurements.
 pub(crate) fn listed(options: &Options) -> Result<Vec<DeviceInfo>, Error> {
     let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
@@ -390,7 +395,7 @@ fn choose<'i>(infos: &'i [DeviceInfo], wanted: Option<&str>) -> Result<&'i Devic
     }
 }
 
-/// Lists why these devices are unusable, as a suffix for an error message.
+/// Returns the reasons why these devices are unusable, as a suffix for an error message.
 fn why_not<'i>(infos: impl Iterator<Item = &'i DeviceInfo>) -> String {
     let reasons = infos.filter_map(|info| {
         let why = info.unusable.as_ref()?;
@@ -419,7 +424,7 @@ pub(super) mod tests {
     use crate::device::{Binding, Buffer, Command, Recording};
     use torchlet_gpu::device::DeviceLimits;
 
-    /// Opens a separate context, if a device exists.
+    /// Opens a context that no other test uses, if a device exists.
     pub(in super::super) fn context(options: &Options) -> Option<Arc<Context>> {
         let wanted = std::env::var("TORCHLET_TEST_VULKAN").unwrap_or_default();
         match Context::open(options) {

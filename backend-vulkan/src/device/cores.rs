@@ -1,4 +1,4 @@
-//! Queries the number of cores of a device.
+//! Queries the number of cores of a device and their size.
 
 use super::instance::Instance;
 use ash::{amd, arm, nv, vk};
@@ -8,9 +8,9 @@ use torchlet_gpu::device::Cores;
 /// Returns the cores that the driver reports through vendor extensions; `lanes` is the subgroup
 /// size.
 ///
-/// These are `VK_NV_shader_sm_builtins`, `VK_ARM_shader_core_builtins`, and
-/// `VK_AMD_shader_core_properties` with its second version, which reports the active units where
-/// the first one reports those of the chip. Other vendors report nothing.
+/// The extensions are `VK_NV_shader_sm_builtins`, `VK_ARM_shader_core_builtins`, and
+/// `VK_AMD_shader_core_properties`. The second version of the AMD extension reports the active
+/// units, the first one all units of the chip. Other vendors report nothing.
 pub(super) fn of(instance: &Instance, device: vk::PhysicalDevice, lanes: u32) -> Option<Cores> {
     let known = instance.extensions(device);
     let lists =

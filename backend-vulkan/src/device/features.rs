@@ -39,7 +39,7 @@ impl Default for Bfloat16Features {
 // specification lists the structure among those that extend `VkPhysicalDeviceFeatures2`.
 unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for Bfloat16Features {}
 
-/// Returns the element type of a component type.
+/// Returns the matrix element type for a Vulkan component type, if shaders use it.
 fn element_of(component: vk::ComponentTypeKHR) -> MatrixElement {
     match component {
         vk::ComponentTypeKHR::FLOAT16 => MatrixElement::F16,
@@ -108,7 +108,7 @@ fn chained<R>(
     result
 }
 
-/// Queries the features of a device, except those that its driver implements incorrectly.
+/// Queries the features of a device. Features that the driver implements incorrectly are left out.
 pub(crate) fn probe(
     instance: &Instance,
     device: vk::PhysicalDevice,
@@ -194,8 +194,8 @@ fn cooperative_matrices(instance: &Instance, device: vk::PhysicalDevice) -> Vec<
         .collect()
 }
 
-/// Creates a device with one queue of each of these families, and with these features, which it
-/// must have.
+/// Creates a device with one queue of each of these families and with these features, all of which
+/// the device must have.
 pub(crate) fn make_device(
     instance: &Instance,
     device: vk::PhysicalDevice,

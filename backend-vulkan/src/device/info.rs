@@ -1,4 +1,4 @@
-//! Describes the devices that the loader lists.
+//! Describes the devices that the Vulkan loader lists.
 
 use super::extensions::is_listed;
 use super::instance::Instance;
@@ -12,37 +12,39 @@ use torchlet_gpu::device::{Cores, DeviceFeatures, DeviceKind, DeviceLimits};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Its index in the loader's list.
+    /// The index of the device in the loader's list.
     pub index: usize,
     /// The device name that the driver reports.
     pub name: String,
     /// The kind of processor.
     pub kind: DeviceKind,
-    /// The Vulkan version that it supports: major, minor, patch.
+    /// The supported Vulkan version: major, minor, patch.
     pub version: (u32, u32, u32),
-    /// Bytes of its largest device-local heap.
+    /// The size of the largest device-local heap, in bytes.
     pub memory: u64,
-    /// Its optional features beyond Vulkan 1.1.
+    /// The optional features of the device beyond Vulkan 1.1.
     pub features: DeviceFeatures,
-    /// Its cores, if the driver reports them.
+    /// The cores of the device, if the driver reports them.
     pub cores: Option<Cores>,
-    /// Its limits.
+    /// The limits of the device.
     pub limits: DeviceLimits,
-    /// Whether it has a dedicated transfer queue.
+    /// Whether the device has a dedicated transfer queue.
     pub transfer_queue: bool,
-    /// Whether fp16 matrix units are used, according to an earlier load or because probing is
-    /// disabled; `None` if this is not known yet or the device has none.
+    /// Whether programs use fp16 matrix units, according to the stored benchmark result or because
+    /// the benchmark is disabled. `None` if the benchmark has not run yet or the device has no
+    /// matrix units.
     pub matrix_units: Option<bool>,
-    /// Why it cannot be used; `None` if it can.
+    /// The reason why the device cannot be used; `None` if it can.
     pub unusable: Option<String>,
-    /// The driver's name and version, as far as the driver reports them.
+    /// The name and version of the driver, as far as the driver reports them.
     pub driver: String,
     /// Names of the workarounds that disable features which the driver implements incorrectly.
     pub workarounds: Vec<&'static str>,
 }
 
 impl DeviceInfo {
-    /// Returns the approximate number of invocations that saturate it, from its cores if known.
+    /// Returns the approximate number of invocations that saturate the device, computed from the
+    /// cores if they are known.
     pub(crate) fn busy_invocations(&self) -> usize {
         self.cores.map_or(self.kind.busy_invocations(), Cores::busy_invocations)
     }
@@ -119,7 +121,8 @@ pub(super) fn info(instance: &Instance, index: usize, device: vk::PhysicalDevice
     }
 }
 
-/// Returns the driver's own description, or its version in the usual encoding.
+/// Returns the version text that the driver reports; without it, the version number in the usual
+/// encoding.
 fn text_of(told: Option<&vk::PhysicalDeviceDriverProperties<'_>>, version: u32) -> String {
     let message = told.and_then(|told| {
         let texts = [told.driver_name_as_c_str(), told.driver_info_as_c_str()];
@@ -133,9 +136,9 @@ fn text_of(told: Option<&vk::PhysicalDeviceDriverProperties<'_>>, version: u32) 
     })
 }
 
-/// Lists the devices that the Vulkan loader finds, without the features that the environment
-/// disables. Equals [`VulkanBackendBuilder::devices`](crate::VulkanBackendBuilder::devices) with
-/// default options.
+/// Lists the devices that the Vulkan loader finds. Features that the environment disables are left
+/// out. Equals [`VulkanBackendBuilder::devices`](crate::VulkanBackendBuilder::devices) with default
+/// options.
 ///
 /// # Errors
 /// The loader or a driver is missing, or an environment variable is invalid.

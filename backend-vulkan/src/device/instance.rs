@@ -5,15 +5,15 @@ use crate::error::Error;
 use ash::vk;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The loader and an instance.
+/// The Vulkan loader, and an instance created with it.
 pub(crate) struct Instance {
     pub(crate) raw: ash::Instance,
     // Keeps the loader's library open as long as the instance exists.
     pub(super) entry: ash::Entry,
 }
 
-/// The instance of this process, created only once because drivers limit how often: an NVIDIA
-/// driver refuses the thirty-first instance.
+/// The instance that this process shares. It is created only once, because drivers limit the number
+/// of instances: an NVIDIA driver refuses the thirty-first.
 static SHARED: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
 
 /// File names of the Vulkan loader on this platform, most likely first. On Apple systems, MoltenVK
@@ -151,7 +151,7 @@ impl Instance {
             .unwrap_or(u64::MAX)
     }
 
-    /// Whether the host can map all of the device's memory, rather than a window of it.
+    /// Whether the host can map all of the device's memory, rather than only a window of it.
     pub(crate) fn host_sees_device(&self, device: vk::PhysicalDevice) -> bool {
         // SAFETY: the device was enumerated from this instance.
         let memory = unsafe { self.raw.get_physical_device_memory_properties(device) };

@@ -1,9 +1,10 @@
-//! Reads the limits of a device.
+//! Queries the limits of a device.
 
 use ash::vk;
 use torchlet_gpu::device::{DeviceLimits, Limits, MOST_INVOCATIONS, NEEDED_BUFFERS};
 
-/// Returns the limits that a device reports; `allocation` is the size of its largest allocation.
+/// Returns the limits that a device reports; `allocation` is the maximum size of one memory
+/// allocation.
 pub(super) fn reported(device: &vk::PhysicalDeviceLimits, allocation: u64) -> DeviceLimits {
     let mut limits = DeviceLimits::default();
     limits.invocations = invocations_of(device);
@@ -15,8 +16,8 @@ pub(super) fn reported(device: &vk::PhysicalDeviceLimits, allocation: u64) -> De
     limits
 }
 
-/// Returns the limits that encoding depends on; `fold_at` and `buffers` lower the respective
-/// limits.
+/// Returns the limits that encoding depends on. `fold_at` and `buffers` lower the limits on
+/// workgroups and storage buffers, for tests.
 pub(super) fn plan_limits(
     device: &vk::PhysicalDeviceLimits,
     fold_at: Option<u32>,
@@ -39,13 +40,14 @@ fn buffers_of(device: &vk::PhysicalDeviceLimits) -> u32 {
     device.max_per_stage_descriptor_storage_buffers.min(device.max_descriptor_set_storage_buffers)
 }
 
-/// Returns the maximum number of invocations per workgroup, in either of the first two dimensions.
+/// Returns the maximum number of invocations per workgroup. A workgroup of that size must be
+/// possible in each of the first two dimensions.
 fn invocations_of(device: &vk::PhysicalDeviceLimits) -> u32 {
     let [x, y, _] = device.max_compute_work_group_size;
     device.max_compute_work_group_invocations.min(x).min(y)
 }
 
-/// Describes, for the user, which limit of a device is too low for the shaders, if any.
+/// If a limit of a device is too low for the shaders, describes that limit for the user.
 pub(crate) fn lacking(device: &vk::PhysicalDeviceLimits) -> Option<String> {
     let needs = [
         ("invocations per workgroup", invocations_of(device), MOST_INVOCATIONS),

@@ -1,10 +1,10 @@
-//! Accounting of device memory.
+//! Counts the device memory in use, and limits it.
 
 use crate::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use torchlet_core::DeviceMemory;
 
-/// Counts the bytes of all buffers of a device.
+/// Counts the bytes of all buffers of a device, up to a limit.
 #[derive(Debug)]
 pub(crate) struct Meter {
     used: AtomicU64,
@@ -18,7 +18,7 @@ impl Meter {
         Meter { used: AtomicU64::new(0), peak: AtomicU64::new(0), limit: limit.unwrap_or(u64::MAX) }
     }
 
-    /// Counts bytes that are about to be allocated.
+    /// Adds bytes that are about to be allocated. Fails if the limit would be exceeded.
     pub(crate) fn add(&self, bytes: u64) -> Result<(), Error> {
         let grown = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit);
         let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);

@@ -1,4 +1,5 @@
-//! Options for opening a device, set by the caller or else by environment variables.
+//! Options for opening a device. Options that the caller does not set come from environment
+//! variables.
 
 use crate::error::Error;
 use std::path::PathBuf;
@@ -7,17 +8,18 @@ use torchlet_gpu::device::DeviceFeature;
 
 /// Environment variable that selects a device by index or by part of its name.
 pub const DEVICE_VARIABLE: &str = "TORCHLET_VULKAN_DEVICE";
-/// Environment variable for the folder of the pipeline cache; `off` disables the cache.
+/// Environment variable that sets the folder of the pipeline cache; `off` disables the cache.
 pub const PIPELINE_CACHE_VARIABLE: &str = "TORCHLET_VULKAN_PIPELINE_CACHE";
 
-/// Environment variable that lists the features to disable, separated by commas, or `all`.
+/// Environment variable that lists the features to disable, separated by commas; `all` disables
+/// all.
 pub const DISABLE_VARIABLE: &str = "TORCHLET_VULKAN_DISABLE";
 /// Environment variable that limits device memory, in bytes.
 pub const MEMORY_LIMIT_VARIABLE: &str = "TORCHLET_VULKAN_MEMORY_LIMIT";
-/// Environment variable that limits the duration of one run, in seconds; 0 for no limit.
+/// Environment variable that limits the duration of one run, in seconds; 0 disables the limit.
 pub const TIMEOUT_VARIABLE: &str = "TORCHLET_VULKAN_TIMEOUT";
 
-/// Environment variable for the autotuning time per program load, in seconds; 0 disables
+/// Environment variable that sets the autotuning time per program load, in seconds; 0 disables
 /// autotuning.
 pub const TUNE_VARIABLE: &str = "TORCHLET_VULKAN_TUNE";
 
@@ -31,29 +33,29 @@ pub const PREFETCH_VARIABLE: &str = "TORCHLET_VULKAN_PREFETCH";
 /// Environment variable that sets how weights are uploaded: `host`, `copy` or `transfer`.
 pub const UPLOAD_VARIABLE: &str = "TORCHLET_VULKAN_UPLOAD";
 
-/// How weights are uploaded when a program is loaded.
+/// The way in which weights are uploaded when a program is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Upload {
-    /// The host writes them directly to device memory, if it can map all of it; otherwise as
-    /// [`Transfer`](Self::Transfer).
+    /// The host writes weights directly to device memory, if it can map all of that memory.
+    /// Otherwise, like [`Transfer`](Self::Transfer).
     #[default]
     Host,
-    /// The compute queue copies them from host memory.
+    /// The compute queue copies weights from host memory.
     Copy,
-    /// A dedicated transfer queue copies them from host memory, concurrently with the compute
-    /// queue. Without such a queue, as [`Copy`](Self::Copy).
+    /// A dedicated transfer queue copies weights from host memory, concurrently with the compute
+    /// queue. Without such a queue, like [`Copy`](Self::Copy).
     Transfer,
 }
 
 /// Options for opening a device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
-    /// The index of the device, or a part of its name; `None` for the most capable one.
+    /// The index of the device or a part of its name; `None` selects the most capable device.
     pub(crate) device: Option<String>,
     /// The folder of the pipeline cache, if any.
     pub(crate) pipeline_cache: Option<PathBuf>,
-    /// Features not to use.
+    /// Features that must not be used.
     pub(crate) disabled: Vec<DeviceFeature>,
     /// The limit on device memory, in bytes.
     pub(crate) memory_limit: Option<u64>,
@@ -63,16 +65,16 @@ pub(crate) struct Options {
     pub(crate) tune: Option<Duration>,
     /// Whether matrix units are benchmarked before they are used; `true` by default.
     pub(crate) probe_matrices: Option<bool>,
-    /// Whether weights are prefetched into the device's cache; by default where this is known to
-    /// help.
+    /// Whether weights are prefetched into the device's cache; by default only where this is known
+    /// to be faster.
     pub(crate) prefetch: Option<bool>,
     /// How weights are uploaded.
     pub(crate) upload: Option<Upload>,
-    /// Whether the compute queue replaces a missing transfer queue.
+    /// Whether the compute queue stands in for a missing transfer queue.
     pub(crate) stand_in: bool,
     /// The kernel variant index that all calls use if they have it.
     pub(crate) variant: Option<u8>,
-    /// Workgroups per dimension beyond which work is folded or split.
+    /// The number of workgroups per dimension beyond which work is folded or split.
     pub(crate) fold_at: Option<u32>,
     /// The maximum number of storage buffers per shader.
     pub(crate) buffers: Option<u32>,
@@ -83,8 +85,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Fills options that the caller did not set from the environment. Disabled features are those
-    /// of both.
+    /// Sets the options that the caller did not set from the environment. Features that either of
+    /// the two disables are disabled.
     pub(crate) fn or_environment(
         self,
         variable: impl Fn(&str) -> Option<String>,
@@ -158,7 +160,7 @@ impl Options {
     }
 }
 
-/// Parses the variable.
+/// Parses an environment variable, if it is set.
 fn upload_of(text: &str) -> Result<Option<Upload>, Error> {
     Ok(match text.trim() {
         "" => None,

@@ -9,21 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use torchlet_gpu::device::{DeviceFeature, DeviceFeatures, PipelineKey};
 use torchlet_shaders::{Feature, Module};
 
-/// Objects shared by the pipelines of one shader.
+/// Objects shared by the pipelines of one shader, which may have different specialisation
+/// constants.
 struct Shader {
-    /// Null until a pipeline needs it; pipelines from the driver's cache do not. Creating a module
-    /// lasts milliseconds, so threads that need the same one wait for it.
+    /// Null until a pipeline needs the shader module; pipelines from the driver's cache do not need
+    /// it. Creating a module lasts milliseconds, so threads that need the same module wait for it.
     module: Mutex<vk::ShaderModule>,
     code: Module,
-    /// The shader module identifier; empty if the driver does not cache pipelines by it, unset
-    /// until the first pipeline is created.
+    /// The shader module identifier. Unset until the first pipeline is created; empty if the driver
+    /// does not cache pipelines by identifier.
     identifier: OnceLock<Vec<u8>>,
     set_layout: vk::DescriptorSetLayout,
     layout: vk::PipelineLayout,
     device: ash::Device,
 }
 
-/// A pipeline.
+/// A compute pipeline.
 pub(crate) struct Pipeline {
     pub(crate) raw: vk::Pipeline,
     key: PipelineKey,
@@ -34,14 +35,14 @@ pub(crate) struct Pipeline {
 pub(crate) struct Pipelines {
     made: Mutex<HashMap<PipelineKey, Arc<Pipeline>>>,
     shaders: Mutex<HashMap<&'static str, Arc<Shader>>>,
-    /// The functions for shader module identifiers, if they are used.
+    /// The functions for shader module identifiers; `None` if identifiers are not used.
     identifiers: Option<ext::shader_module_identifier::Device>,
-    /// The subgroup size, if full subgroups can be required.
+    /// The subgroup size, if the device can require full subgroups.
     full_subgroups: Option<u32>,
     cache: vk::PipelineCache,
-    /// The file of the cache, and the number of bytes saved in it.
+    /// The file of the driver's pipeline cache, and the number of bytes that were last saved in it.
     file: Option<Mutex<(CacheFile, usize)>>,
-    /// The number of pipelines created since the last save that may not be in the cache.
+    /// The number of pipelines created since the last save that the saved cache may lack.
     unsaved: AtomicUsize,
     device: ash::Device,
 }
@@ -121,8 +122,8 @@ impl Pipelines {
         Ok(shader)
     }
 
-    /// Saves the cache if it grew since the last save. Errors are ignored: they only slow down the
-    /// next start.
+    /// Saves the driver's cache if it grew since the last save. Errors are ignored: they only slow
+    /// down the next start.
     pub(crate) fn save(&self) {
         let Some(file) = &self.file else { return };
         let made = self.unsaved.swap(0, Ordering::Relaxed);
@@ -189,7 +190,7 @@ impl Shader {
         Ok(shader)
     }
 
-    /// Returns the module, creating it if necessary.
+    /// Returns the shader module, creating it if necessary.
     fn module(&self) -> Result<vk::ShaderModule, Error> {
         let mut module = lock(&self.module);
         if *module == vk::ShaderModule::null() {
@@ -230,7 +231,8 @@ impl Drop for Shader {
 }
 
 impl Pipeline {
-    /// Creates a pipeline. Also returns whether it certainly came from the driver's cache.
+    /// Creates a pipeline. Also returns whether the pipeline certainly came from the driver's
+    /// cache.
     fn new(
         shader: Arc<Shader>,
         cache: vk::PipelineCache,
@@ -278,7 +280,7 @@ impl Pipeline {
         Ok((Pipeline { raw, key: key.clone(), shader }, false))
     }
 
-    /// Whether this is the pipeline with this key.
+    /// Whether the pipeline has this key.
     pub(crate) fn is_of(&self, key: &PipelineKey) -> bool {
         self.key == *key
     }

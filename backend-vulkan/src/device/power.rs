@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 /// firmware is queried.
 const VALIDITY: Duration = Duration::from_secs(5);
 
-/// The machine has no battery that could start to discharge.
+/// A time of the next reading that never comes, because the machine has no battery that could start
+/// to discharge.
 const NEVER: u64 = u64::MAX;
 
-/// The machine's power source, read again periodically if it can change.
+/// The machine's power source. It is read again periodically if it can change.
 pub(crate) struct Power {
     since: Instant,
     is_battery: AtomicBool,
@@ -40,12 +41,12 @@ impl Power {
         self.at(self.since.elapsed(), read)
     }
 
-    /// The same at time `now`, with a function that reads the battery.
+    /// Whether the machine runs on a battery at time `now`; `read` reads the state of the battery.
     fn at(&self, now: Duration, look: impl FnOnce() -> Battery) -> bool {
         let (now, next) = (millis(now), self.next.load(Ordering::Relaxed));
         let later = now.saturating_add(millis(VALIDITY));
         let order = Ordering::Relaxed;
-        // One thread reads, the others continue with the old value.
+        // One thread reads the battery; the others continue with the old value.
         if now >= next && self.next.compare_exchange(next, later, order, order).is_ok() {
             self.is_battery.store(look().is_used(), order);
         }
@@ -60,11 +61,11 @@ fn millis(time: Duration) -> u64 {
 /// The state of the battery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Battery {
-    /// No battery, or unknown.
+    /// The machine has no battery, or its state is unknown.
     None,
     Charged,
     Discharged,
-    /// The battery is the only power source for any length of time.
+    /// The battery is the only power source.
     Always,
 }
 
@@ -91,8 +92,8 @@ fn read() -> Battery {
     }
 }
 
-/// Returns the state of the system battery among these power supplies; `Discharged` if any is
-/// discharging. Batteries of peripherals are ignored.
+/// Returns the state of the system battery among these power supplies: `Discharged` if any system
+/// battery is discharging. Batteries of peripherals are ignored.
 fn of_supplies(supplies: &Path) -> Battery {
     let of_system = |supply: &Path| {
         let says = |file: &str, text: &str| {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone)]
 pub(crate) struct Lane {
     pub(crate) family: u32,
-    /// Whether only copies may be recorded for it.
+    /// Whether the lane accepts only copies.
     pub(crate) copies_only: bool,
     // Lanes may share a queue, and then share the lock that guards it.
     queue: Arc<Mutex<vk::Queue>>,
@@ -19,7 +19,7 @@ impl Lane {
         Lane { family, copies_only: false, queue: Arc::new(Mutex::new(queue)) }
     }
 
-    /// Returns the same queue, restricted to copies.
+    /// Returns a lane for the same queue that accepts only copies.
     pub(super) fn for_copies(&self) -> Self {
         Lane { copies_only: true, ..self.clone() }
     }
@@ -31,7 +31,7 @@ impl Lane {
     }
 }
 
-/// The pipeline stages and access types of a lane's commands, for barriers.
+/// The pipeline stages and access types that the commands of a lane may use, for barriers.
 pub(super) struct Scope {
     pub(super) stages: vk::PipelineStageFlags,
     pub(super) writes: vk::AccessFlags,
@@ -39,7 +39,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// Returns the scope of a lane; copy-only queues have no shader stage.
+    /// Returns the scope of a lane. Lanes for copies have no shader stage.
     pub(super) fn of(lane: &Lane) -> Self {
         let copies = Scope {
             stages: vk::PipelineStageFlags::TRANSFER,
@@ -66,14 +66,14 @@ fn first(
     family.and_then(|family| u32::try_from(family).ok())
 }
 
-/// Returns the first family that supports compute.
+/// Returns the index of the first queue family that supports compute.
 pub(super) fn compute_family(families: &[vk::QueueFamilyProperties]) -> Option<u32> {
     first(families, |flags| flags.contains(vk::QueueFlags::COMPUTE))
 }
 
-/// Returns the first dedicated transfer family, which has copy engines that work concurrently with
-/// compute. Graphics and compute families support transfers implicitly; video and optical flow
-/// families are meant for their own data.
+/// Returns the index of the first dedicated transfer family, whose copy engines work concurrently
+/// with compute. Graphics and compute families support transfers implicitly, so they do not count.
+/// Neither do video and optical flow families, whose copies are meant for their own data.
 pub(super) fn transfer_family(families: &[vk::QueueFamilyProperties]) -> Option<u32> {
     let others = vk::QueueFlags::GRAPHICS
         | vk::QueueFlags::COMPUTE
@@ -98,7 +98,8 @@ mod tests {
     const E: vk::QueueFlags = vk::QueueFlags::VIDEO_ENCODE_KHR;
     const O: vk::QueueFlags = vk::QueueFlags::OPTICAL_FLOW_NV;
 
-    /// Returns the compute and transfer families among families with these flags and queue counts.
+    /// Returns the compute family and the transfer family among families with these flags and queue
+    /// counts.
     fn chosen(families: &[(vk::QueueFlags, u32)]) -> (Option<u32>, Option<u32>) {
         let family = |(flags, count): &(vk::QueueFlags, u32)| {
             vk::QueueFamilyProperties::default().queue_flags(*flags).queue_count(*count)

@@ -28,7 +28,7 @@ fn dispatches<'c>(
     })
 }
 
-/// Returns the bytes of the largest tensor that a dispatch binds.
+/// Returns the size in bytes of the largest range that a dispatch binds.
 fn largest(bindings: &[Binding]) -> u64 {
     bindings.iter().map(|binding| binding.size).max().unwrap_or(0)
 }
@@ -42,12 +42,12 @@ pub(crate) struct Recording {
     /// Pipelines that the command buffer refers to, and the descriptor set of each dispatch.
     pipelines: Vec<Arc<Pipeline>>,
     sets: Vec<vk::DescriptorSet>,
-    /// The concatenated bindings of all descriptor sets. Shapes with the same pipelines and the
-    /// same memory reuse the sets.
+    /// The concatenated bindings of all descriptor sets. If new commands have the same pipelines
+    /// and bindings, the sets are used again.
     bound: Vec<Binding>,
-    /// The timestamps around each command, if recorded with them.
+    /// The timestamps around each command; `None` if the commands were recorded without timestamps.
     timestamps: Option<Timestamps>,
-    /// The queue that it is submitted to.
+    /// The queue to which the recording is submitted.
     lane: Lane,
     context: Arc<Context>,
 }
@@ -58,7 +58,8 @@ impl Recording {
         Self::on(context, context.compute.clone())
     }
 
-    /// Creates a recording of copies to constants: for the upload queue, if any.
+    /// Creates a recording for copies to constants. It uses the upload queue, if the device has
+    /// one.
     pub(crate) fn of_uploads(context: &Arc<Context>) -> Result<Self, Error> {
         Self::on(context, context.uploads.as_ref().unwrap_or(&context.compute).clone())
     }
@@ -93,8 +94,8 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Records commands, replacing the previous ones. If `timed` and the device has a clock, also
-    /// records timestamps around each.
+    /// Records commands, replacing the previous ones. If `timed` is set and the device has a clock,
+    /// also records a timestamp after each command.
     pub(crate) fn record(&mut self, commands: &[Command<'_>], timed: bool) -> Result<(), Error> {
         self.wait()?;
         let device = self.context.raw.clone();
@@ -251,8 +252,8 @@ impl Recording {
             && self.sets.len() == self.pipelines.len()
     }
 
-    /// Invalidates the descriptor sets, before a buffer that they refer to is destroyed: a new
-    /// buffer may get the same handle.
+    /// Invalidates the descriptor sets. This is necessary before a buffer that they refer to is
+    /// destroyed, because a new buffer may get the same handle.
     pub(crate) fn unbind(&mut self) {
         self.bound.clear();
         self.sets.clear();
@@ -264,7 +265,7 @@ impl Recording {
         let mut earlier = std::mem::take(&mut self.pipelines).into_iter();
         let mut pipelines = Vec::with_capacity(commands.len());
         for (key, _) in dispatches(commands) {
-            // Usually the same pipeline as before, which saves the lookup.
+            // Usually, the pipeline is the same as before, which saves the lookup.
             let same = earlier.next().filter(|pipeline| pipeline.is_of(key));
             pipelines.push(same.map_or_else(|| self.context.pipelines.get(key), Ok)?);
         }
@@ -336,8 +337,8 @@ impl Recording {
         self.wait()
     }
 
-    /// Submits the recording. The memory it accesses must stay alive until it is waited for or the
-    /// recording is dropped.
+    /// Submits the recording. The memory that it accesses must stay alive until the submission was
+    /// waited for or the recording is dropped.
     pub(crate) fn submit(&mut self) -> Result<(), Error> {
         self.completion.submit(self.commands)
     }
@@ -347,14 +348,14 @@ impl Recording {
         self.completion.wait()
     }
 
-    /// As [`wait`](Self::wait), but returns when the run is cancelled. The submission then stays
-    /// pending, and must be [waited for](Self::wait) before its memory is accessed.
+    /// Waits like [`wait`](Self::wait), but returns early when the run is cancelled. The submission
+    /// then stays pending, and must be [waited for](Self::wait) before its memory is accessed.
     pub(crate) fn wait_unless(&self, is_cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
         self.completion.wait_unless(is_cancelled)
     }
 
-    /// Returns the timestamps of the last run, before the first command and after each command;
-    /// `None` if it was recorded without them.
+    /// Returns the timestamps of the last run: one before the first command, and one after each
+    /// command. Returns `None` if the commands were recorded without timestamps.
     pub(crate) fn times(&self) -> Result<Option<Vec<u64>>, Error> {
         self.timestamps.as_ref().map(Timestamps::read).transpose()
     }
@@ -448,7 +449,7 @@ mod tests {
             }]
         };
         let mut recording = Recording::new(&context).unwrap();
-        // Another length, another source, another pipeline.
+        // Bindings with another length or another source, and another pipeline.
         for (source, numel, workgroup, stay) in [
             (0, 1, 64, false),
             (0, 4, 64, true),
@@ -466,7 +467,7 @@ mod tests {
             let written = target.mapped().get(..4 * numel as usize).unwrap();
             assert!(written.iter().all(|byte| usize::from(*byte) == source + 1), "{written:?}");
         }
-        // The last commands again, and then none.
+        // The commands of the last recording again, and then no commands.
         assert!(recording.binds(&commands(0, 4, 32)));
         recording.unbind();
         assert!(!recording.binds(&commands(0, 4, 32)));

@@ -25,7 +25,7 @@ impl Timestamps {
         Ok(Timestamps { pool, count: count.max(1), context: context.clone() })
     }
 
-    /// Records a reset of all timestamps, and the first timestamp.
+    /// Records a reset of all timestamps, and the timestamp before the first command.
     pub(crate) fn start(&self, commands: vk::CommandBuffer) {
         // SAFETY: the command buffer is being recorded for a compute queue, outside of any render
         // pass; the queries are the pool's.

@@ -1,4 +1,4 @@
-//! Autotuning results of a device, and the file that stores them.
+//! Autotuning results of a device, and the file in which they are stored.
 
 use super::cache_file::CacheFile;
 use std::collections::HashMap;
@@ -6,16 +6,17 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use torchlet_gpu::device::{Best, Question};
 use torchlet_gpu::matrix_units;
 
-/// The results for one device.
+/// The autotuning results for one device.
 pub(crate) struct TuningResults {
     known: Mutex<HashMap<Question, Best>>,
     file: Option<CacheFile>,
 }
 
-/// The bytes of a result in the file: question, best variant, share, number of variants tried.
+/// The size of a result in the file, in bytes: question, best variant, share, number of variants
+/// tried.
 const ENTRY: usize = 14;
 
-/// Parses the results in a file's bytes.
+/// Parses results from the bytes of a file.
 fn entries(bytes: &[u8]) -> impl Iterator<Item = (Question, Best)> {
     bytes.as_chunks::<ENTRY>().0.iter().map(
         |[a, b, c, d, e, f, g, h, variant, share @ .., tried]| {
@@ -38,8 +39,8 @@ impl TuningResults {
         self.lock().clone()
     }
 
-    /// Adds results, and merges them into the file with those that other processes wrote. A write
-    /// error is ignored: the results will be measured again.
+    /// Adds results. Also merges them into the file, which may have results of other processes. A
+    /// write error is ignored: the results will be measured again.
     pub(crate) fn keep(&self, more: impl IntoIterator<Item = (Question, Best)>) {
         let mut known = self.lock();
         known.extend(more);
@@ -68,8 +69,8 @@ impl TuningResults {
     }
 }
 
-/// Returns the initial state for a newly opened device: the stored result, or `true` if the
-/// benchmark is disabled.
+/// Returns whether programs use matrix units on a newly opened device: `true` if the benchmark is
+/// disabled, else the stored result; unset if no result is stored.
 pub(crate) fn known_matrix_units(asks: bool, found: &TuningResults) -> OnceLock<bool> {
     match found.all().get(&matrix_units::question()) {
         _ if !asks => OnceLock::from(true),

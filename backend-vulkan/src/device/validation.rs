@@ -1,5 +1,5 @@
 //! Violates Vulkan's rules on purpose. Running the tests under validation layers proves nothing if
-//! the layers are not active. `cargo xtask test vulkan` therefore runs this first and expects
+//! the layers are not active. `cargo xtask test vulkan` therefore runs this first, and expects
 //! messages from the layers.
 
 use super::buffer::{Buffer, MemoryKind};

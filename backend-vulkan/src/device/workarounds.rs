@@ -1,6 +1,8 @@
-//! Workarounds for driver bugs, by device: which features are disabled, why, and until when.
+//! Workarounds for driver bugs, by device. Each states the disabled features, the bug, and the
+//! drivers that lack the bug, if known.
 //!
-//! The following workarounds apply to all devices, because they have no cost elsewhere:
+//! The following workarounds apply to all devices, because they cost nothing on devices without the
+//! bug:
 //! - One instance for the whole process (`instance.rs`): an NVIDIA driver refuses the thirty-first.
 //! - Comparisons with NaN and conversions of out-of-range values are written out in shaders
 //!   (`shaders/glsl`): NVIDIA's compiler turns `a > b ? a : b` into a maximum that drops NaN.
@@ -24,22 +26,22 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Whether it may be one of these drivers; an unknown driver may be any.
+    /// Whether the driver may be one of these drivers. An unknown driver may be any of them.
     fn may_be(&self, drivers: &[vk::DriverId]) -> bool {
         self.id.is_none_or(|id| drivers.contains(&id))
     }
 }
 
-/// A workaround for some devices.
+/// A workaround: the affected devices, and the features that are disabled on them.
 pub(crate) struct Workaround {
     pub(crate) name: &'static str,
-    /// Features that count as missing; the driver is not even queried for their properties.
+    /// Features that count as missing. The driver is not even queried for the properties of these.
     without: &'static [DeviceFeature],
     applies: fn(&Driver) -> bool,
 }
 
 impl Workaround {
-    /// Whether it disables a feature that a device has.
+    /// Whether the workaround disables a feature that a device has.
     pub(crate) fn disables_any(&self, has: impl Fn(DeviceFeature) -> bool) -> bool {
         self.without.iter().any(|feature| has(*feature))
     }

@@ -1,18 +1,18 @@
-//! Derived constants for GEMMs that fuse the layer norm of their input rows.
+//! Derived constants for GEMMs with a fused layer norm of their input rows.
 //!
 //! A linear layer after a layer norm computes, for each column,
-//! `(x · w' - mean(x) * sum(w')) / deviation(x) + b'`. Here `w'` are its weights times the weights
-//! of the norm, and `b'` is its bias plus the contribution of the norm's bias. The subtracted term
-//! must match the excess of `x · w'` exactly, also for large means; therefore the sums are those of
-//! the weights after rounding. 32-bit sums lose one digit if a mean is about ten thousand
-//! deviations; fp16 rows have no more digits left themselves in that case.
+//! `(x · w' - mean(x) * sum(w')) / deviation(x) + b'`. Here `w'` are the weights of the layer times
+//! the weights of the norm, and `b'` is the bias of the layer plus the contribution of the norm's
+//! bias. The subtracted term must match the excess of `x · w'` exactly, also for large means;
+//! therefore the sums are those of the weights after rounding. 32-bit sums lose one digit if a mean
+//! is about ten thousand deviations; in that case, the fp16 rows have lost that digit already.
 
 use super::{Bytes, Matrices, Source, fill, floats, transpose};
 use crate::error::Error;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// A linear layer of `matrices.rows` columns after a norm over `matrices.columns` elements. Its
+/// A linear layer with `matrices.rows` columns, after a norm over `matrices.columns` elements. The
 /// weights are fp16: with other types, the GEMM would lose digits for large means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Normed {
@@ -25,13 +25,13 @@ pub(crate) struct Normed {
     pub(crate) epsilon: u32,
 }
 
-/// Values before the column sums: epsilon, the factor that undoes the weight scaling, and two
-/// unused.
+/// The number of values before the column sums: epsilon, the factor that undoes the scaling of the
+/// weights, and two unused values.
 pub(crate) const HEAD: usize = 4;
 
-/// Rows scaled at a time.
+/// The number of rows that are scaled at a time.
 const ROWS: usize = 32;
-/// fp16 values converted at a time, and the bytes of each.
+/// The number of fp16 values that are converted at a time, and the bytes of each.
 const AT_ONCE: usize = 256;
 const SIZE: usize = 2;
 
@@ -55,7 +55,8 @@ impl Normed {
         Ok((factors, over))
     }
 
-    /// Writes rows of the transposed weights, each times its factor, from row `first` on.
+    /// Writes rows of the transposed weights, each multiplied by its factor, starting with row
+    /// `first`.
     pub(super) fn weights(
         &self,
         of: &Bytes<'_>,
@@ -87,8 +88,8 @@ impl Normed {
         Ok(())
     }
 
-    /// Writes the column constants from index `first` on: [`HEAD`] values, then the sum of each
-    /// column.
+    /// Writes the column constants, starting with index `first`: [`HEAD`] values, then the sum of
+    /// each column.
     pub(super) fn columns(
         &self,
         of: &Bytes<'_>,
@@ -109,7 +110,7 @@ impl Normed {
         Ok(())
     }
 
-    /// Writes the shift of each column, from column `first` on.
+    /// Writes the shift of each column, starting with column `first`.
     pub(super) fn shifts(
         &self,
         of: &Bytes<'_>,
@@ -129,8 +130,8 @@ impl Normed {
         Ok(())
     }
 
-    /// Returns, for `count` columns from `first` on, the sums of weights times `numbers`; `change`
-    /// may modify the terms before they are added.
+    /// Returns the sums of weights times `numbers`, for `count` columns starting with `first`.
+    /// `change` may modify the terms before they are added.
     fn sums(
         &self,
         of: &Bytes<'_>,
@@ -138,7 +139,7 @@ impl Normed {
         numbers: &[f32],
         change: impl Fn(&mut [f32]),
     ) -> Result<Vec<f32>, Error> {
-        /// Number of independent partial sums.
+        /// The number of independent partial sums.
         const BESIDE: usize = 16;
         let bytes = of(self.weight.id)?;
         let columns = bytes.chunks_exact(self.matrices.columns.saturating_mul(SIZE).max(1));
@@ -198,7 +199,7 @@ mod tests {
         let derived = make(normed);
         let mut target = vec![9; derived.bytes()];
         derived.make(&|id| Ok(constants[id][..].into()), 0, &mut target).unwrap();
-        // Computing in pieces gives the same bytes.
+        // Computing the constants in pieces gives the same bytes.
         let mut pieces = vec![8; derived.bytes()];
         for (number, piece) in pieces.chunks_mut(derived.grain()).enumerate() {
             let first = number * derived.grain();

@@ -1,5 +1,5 @@
-//! The number of cores of a device, if its driver reports it. It determines into how many pieces
-//! work is divided.
+//! The number of cores of a device, if the driver reports it. It determines the number of pieces
+//! into which work is divided.
 
 use super::kind::DeviceKind;
 
@@ -15,17 +15,17 @@ pub struct Cores {
 
 impl Cores {
     /// Returns the approximate number of invocations that saturate the device: a quarter of the
-    /// resident invocations, rounded to a power of two: tiled kernels use many registers, and few
-    /// invocations wait for memory.
+    /// resident invocations, rounded to a power of two. A quarter suffices because tiled kernels
+    /// use many registers, and few of their invocations wait for memory.
     pub fn busy_invocations(self) -> usize {
         let quarter = (f64::from(self.count) * f64::from(self.invocations) / 4.0).max(1.0);
         let busy = 1 << quarter.log2().round() as u32;
-        // Always more than a software device, which runs invocations in sequence.
+        // Always more than a software device needs, which runs invocations in sequence.
         busy.max(2 * DeviceKind::Cpu.busy_invocations())
     }
 
-    /// Computes the cores from a driver's report: `count` cores of `groups` subgroups of `lanes`
-    /// invocations. Returns `None` for implausible values.
+    /// Returns the cores that a driver reports: `count` cores, each with `groups` subgroups of
+    /// `lanes` invocations. Returns `None` for implausible values.
     pub fn of(count: u32, groups: u32, lanes: u32) -> Option<Self> {
         let cores = Cores { count, invocations: groups.checked_mul(lanes)? };
         let is_sane = (1..=1 << 12).contains(&count) && (16..=1 << 14).contains(&cores.invocations);
@@ -33,8 +33,8 @@ impl Cores {
     }
 }
 
-/// Whether a device that `busy` invocations saturate runs them in parallel, unlike software
-/// devices.
+/// Whether a device runs invocations in parallel, unlike software devices. `busy` is the number of
+/// invocations that saturate it.
 pub(crate) fn is_parallel(busy: usize) -> bool {
     busy > DeviceKind::Cpu.busy_invocations()
 }
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!([busy(20, 48, 32), busy(128, 48, 32)], [1 << 13, 1 << 16]);
         // A Mali G710 with ten cores, and a Radeon with twelve units integrated into a processor.
         assert_eq!([busy(10, 64, 16), busy(12, 32, 64)], [1 << 11, 1 << 13]);
-        // No GPU is taken for a software device, which runs invocations in sequence.
+        // A GPU is never mistaken for a software device, which runs invocations in sequence.
         for [count, groups, lanes] in [[1, 64, 16], [1, 1, 16], [1, 16, 32]] {
             assert!(busy(count, groups, lanes) > DeviceKind::Cpu.busy_invocations());
         }

@@ -29,7 +29,7 @@ pub enum DeviceFeature {
     IntegerDotProduct,
     /// Matrix multiplication by a subgroup (`VK_KHR_cooperative_matrix`).
     CooperativeMatrix,
-    /// Extensions of it (`VK_NV_cooperative_matrix2`).
+    /// Extensions of cooperative matrices (`VK_NV_cooperative_matrix2`).
     CooperativeMatrix2,
     /// Matrix multiplication with `bfloat16` operands (`VK_KHR_shader_bfloat16`).
     Bfloat16Matrix,
@@ -147,7 +147,7 @@ pub struct CooperativeMatrix {
 }
 
 impl CooperativeMatrix {
-    /// A multiplication of these sizes (m, n, k) and element types (a, b, c, result).
+    /// Creates a multiplication of these sizes (m, n, k) and element types (a, b, c, result).
     pub fn new([m, n, k]: [u32; 3], [a, b, c, result]: [MatrixElement; 4]) -> Self {
         CooperativeMatrix { m, n, k, a, b, c, result }
     }
@@ -209,7 +209,7 @@ impl DeviceFeatures {
         self.have(&needed) && self.cooperative_matrices.contains(&HALVES)
     }
 
-    /// The same for `bfloat16` matrices.
+    /// Whether subgroups can multiply 16×16 `bfloat16` matrices with 32-bit accumulators.
     pub(crate) fn multiply_bfloat16(&self) -> bool {
         let needed = [Feature::Bfloat16Matrix, Feature::CooperativeMatrix, Feature::Float16Storage];
         let product =
@@ -217,7 +217,8 @@ impl DeviceFeatures {
         self.have(&needed) && self.cooperative_matrices.contains(&product)
     }
 
-    /// Whether subgroups support fp16 accumulator matrices, to which 32-bit ones can be converted.
+    /// Whether subgroups support fp16 accumulator matrices, to which 32-bit accumulators can be
+    /// converted.
     pub(crate) fn keep_sums_as_halves(&self) -> bool {
         self.cooperative_matrices
             .iter()

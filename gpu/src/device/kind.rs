@@ -1,6 +1,6 @@
 //! The kind of a device.
 
-/// The kind of processor that a device is.
+/// The kind of processor of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DeviceKind {

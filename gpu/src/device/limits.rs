@@ -7,47 +7,50 @@ use torchlet_shaders::Module;
 pub(crate) const MOST_GROUPS: usize = 65535;
 
 /// The maximum number of invocations per workgroup that shaders use. Vulkan guarantees 128; all
-/// drivers of devices with Vulkan 1.1 support more.
+/// drivers for Vulkan 1.1 devices support at least 256.
 pub const MOST_INVOCATIONS: u32 = 256;
 
-/// Storage buffers of the shaders without an alternative; Vulkan guarantees 4. Element-wise chains,
-/// GEMMs, tiled convolutions, recurrent layers and others bind up to this many. GEMVs that rotate
-/// their rows or write them to a cache (`gemv_placed`), and tiled int8 convolutions
-/// (`convolution_int8`), bind more; devices with fewer buffers use other kernels instead.
+/// The number of storage buffers that a device must support per shader; Vulkan guarantees 4.
+/// Element-wise chains, GEMMs, tiled convolutions, recurrent layers and others bind up to this
+/// many. Two kinds of shaders bind more: GEMVs that rotate their rows or write them to a cache
+/// (`gemv_placed`), and tiled int8 convolutions (`convolution_int8`). Devices that support fewer
+/// buffers use other kernels instead of them.
 pub const NEEDED_BUFFERS: u32 = 7;
 
 /// The limits that a device reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeviceLimits {
-    /// Invocations per workgroup; 256 are needed.
+    /// The maximum number of invocations per workgroup. 256 are required.
     pub invocations: u32,
-    /// Workgroups of a dispatch, in each dimension; larger work is folded into other dimensions or
-    /// split into several dispatches.
+    /// The maximum number of workgroups of a dispatch, in each dimension. Larger work is folded
+    /// into other dimensions or split into several dispatches.
     pub workgroups: [u32; 3],
-    /// Bytes of shared memory per workgroup.
+    /// The maximum bytes of shared memory per workgroup.
     pub shared_memory: u32,
-    /// Storage buffers per shader. Some programs need 7.
+    /// The maximum number of storage buffers per shader. Some programs need 7.
     pub storage_buffers: u32,
-    /// Bytes of a tensor.
+    /// The maximum bytes of a tensor.
     pub tensor: u64,
-    /// Bytes of one memory allocation; weights may be distributed over several.
+    /// The maximum bytes of one memory allocation. Weights may be distributed over several
+    /// allocations.
     pub allocation: u64,
 }
 
 /// The device limits that encoding depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Workgroups of a dispatch, in each dimension.
+    /// The maximum number of workgroups of a dispatch, in each dimension.
     pub workgroups: [u32; 3],
-    /// Workgroups per dimension beyond which work is folded into the next dimension, or, in the
-    /// last one, split into several dispatches. Equals the device limit except in tests.
+    /// The number of workgroups per dimension beyond which work is folded into the next dimension,
+    /// or, for the last dimension, split into several dispatches. Equals the device limit except in
+    /// tests.
     pub fold_at: [u32; 3],
-    /// Bytes of a tensor.
+    /// The maximum bytes of a tensor.
     pub tensor: u64,
-    /// Bytes of shared memory per workgroup.
+    /// The maximum bytes of shared memory per workgroup.
     pub shared: u32,
-    /// Storage buffers per shader.
+    /// The maximum number of storage buffers per shader.
     pub buffers: u32,
     /// The alignment of tensors, in bytes.
     pub align: u64,
@@ -66,7 +69,7 @@ impl Limits {
     };
 
     /// Folds the workgroups of dimension `along` into the next dimension if they exceed the limit.
-    /// Returns `None` if that exceeds the limits too.
+    /// Returns `None` if the next dimension is in use or exceeds its limit.
     pub fn folded(&self, groups: [u32; 3], along: usize) -> Option<[u32; 3]> {
         let (count, most) = (*groups.get(along)?, *self.fold_at.get(along)?);
         let mut folded = groups;

@@ -2,7 +2,7 @@
 
 use torchlet_shaders::Module;
 
-/// A shader, its specialisation constants and its workgroup size.
+/// The key of a compute pipeline: a shader, its specialisation constants and its workgroup size.
 #[derive(Debug, Clone)]
 pub struct PipelineKey {
     /// The shader.

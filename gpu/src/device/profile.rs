@@ -1,7 +1,8 @@
 //! Tuned constants, one row per class of devices.
 //!
-//! All rows start from that of discrete GPUs, which was measured ([figures]); a measurement on
-//! another class goes into its own row. Autotuning compares kernel variants on the device itself.
+//! The row of discrete GPUs was measured ([figures]); all others are copies of it, with some values
+//! changed. A measurement on another class goes into the row of that class. Autotuning compares
+//! kernel variants on the device itself.
 //!
 //! [figures]: https://github.com/torchlet/torchlet/blob/main/docs/figures.md
 
@@ -14,24 +15,25 @@ use torchlet_core::Rates;
 pub struct Profile {
     /// The approximate number of invocations that saturate a device whose cores are not known.
     pub(crate) busy: usize,
-    /// Performance estimates for partitioning. Those of discrete GPUs are of a device with
-    /// [`MEASURED`] resident invocations.
+    /// Performance estimates for partitioning. In the row of discrete GPUs, they apply to a device
+    /// with [`MEASURED`] resident invocations.
     rates: Rates,
-    /// The rows, columns and terms of the GEMM that measures matrix units.
+    /// The number of rows, columns and terms of the GEMM that benchmarks matrix units.
     pub(crate) benchmark_side: usize,
     pub(crate) dispatch: DispatchProfile,
     pub(crate) prefetch: PrefetchProfile,
     pub(crate) reduction: ReductionProfile,
     pub(crate) gemm: GemmProfile,
-    /// The minimum number of saturating invocations per workgroup of a GEMV: for small ones, a part
-    /// of the processors is as fast as all of them, because they read less of the input.
+    /// A GEMV whose workgroups share their input is divided into at least `busy / gemv_invocations`
+    /// workgroups. Small GEMVs are as fast on a part of the processors as on all of them, because
+    /// they read less of the input.
     pub(crate) gemv_invocations: usize,
-    /// How many times the saturating invocations a direct convolution with few output channels
-    /// needs, because each invocation mainly waits for memory.
+    /// Direct convolutions with few output channels use this many times the invocations that
+    /// saturate the device, because each invocation mainly waits for memory.
     pub(crate) narrow_convolution: usize,
 }
 
-/// One-dimensional dispatches.
+/// Constants for one-dimensional dispatches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DispatchProfile {
     /// Invocations per workgroup of a dispatch with at least `wide_from` times the invocations that
@@ -40,40 +42,43 @@ pub(crate) struct DispatchProfile {
     pub(crate) wide_from: usize,
 }
 
-/// Weight prefetches.
+/// Constants for weight prefetches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PrefetchProfile {
-    /// The minimum number of processors: devices with as many have a cache that is large enough.
+    /// The minimum number of processors: devices with this many have a large enough cache.
     pub(crate) processors: usize,
-    /// The minimum total bytes of weights: smaller totals stay in the cache by themselves.
+    /// The minimum total bytes of weights: smaller totals stay in the cache without prefetches.
     pub(crate) total: u64,
-    /// The maximum bytes to prefetch beside one step, and the minimum bytes of a tensor.
+    /// The maximum bytes to prefetch during one step (`most`), and the minimum bytes of a
+    /// prefetched tensor (`least`).
     pub(crate) most: u64,
     pub(crate) least: u64,
-    /// From this number of result elements on, a GEMM lasts long enough to hide the loading of its
-    /// own weights.
+    /// The minimum number of result elements for which a GEMM lasts long enough to hide the loading
+    /// of its own weights. Weights of such GEMMs are not prefetched.
     pub(crate) long_gemm: usize,
 }
 
-/// Reductions.
+/// Constants for reductions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ReductionProfile {
-    /// The minimum number of elements for dividing a reduction among workgroups, if it does not
-    /// saturate the device otherwise.
+    /// The minimum number of elements for dividing a reduction among workgroups, if the reduction
+    /// would not saturate the device otherwise.
     pub(crate) long: usize,
     /// The minimum number of elements per workgroup.
     pub(crate) part: usize,
 }
 
-/// Tiled GEMMs.
+/// Constants for tiled GEMMs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct GemmProfile {
-    /// The minimum number of multiplications, per invocation that saturates the device, for tiles;
-    /// half of it with cooperative matrices. Smaller GEMMs last as long as one or two launches.
+    /// The minimum number of multiplications of a tiled GEMM, divided by the number of invocations
+    /// that saturate the device; half of it with cooperative matrices. Smaller GEMMs last as long
+    /// as one or two launches.
     pub(crate) work: usize,
-    /// The minimum number of terms per split.
+    /// The minimum number of terms per workgroup, if several share a tile (split-K).
     pub(crate) split_terms: usize,
-    /// The same for large tiles, whose startup and final addition are as expensive as many steps.
+    /// The minimum number of terms per workgroup for large tiles, whose startup and final addition
+    /// cost as much as many iterations.
     pub(crate) large_terms: usize,
     /// The minimum number of terms for single-round GEMMs.
     pub(crate) round_terms: usize,

@@ -1,4 +1,4 @@
-//! Questions that autotuning answers on a device.
+//! Questions that autotuning answers on a device: which kernel variant is the fastest.
 
 /// Identifies a choice between kernel variants: a hash of the computation and of its variants, so
 /// that a result is never used for another choice.
@@ -6,17 +6,17 @@
 pub struct Question(u64);
 
 impl Question {
-    /// Returns the question with a stored [hash](Self::hash).
+    /// Returns the question with this [hash](Self::hash), for example from a file.
     pub fn from_hash(hash: u64) -> Self {
         Question(hash)
     }
 
-    /// Returns the hash by which it is stored.
+    /// Returns the hash, under which the answer is stored.
     pub fn hash(self) -> u64 {
         self.0
     }
 
-    /// Returns the question for a text that describes it.
+    /// Returns the question that a text describes.
     pub fn of(text: &str) -> Self {
         // FNV-1a.
         let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -24,13 +24,13 @@ impl Question {
     }
 }
 
-/// The best variant found.
+/// The answer to a question: the fastest variant found.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Best {
-    /// Its index among the variants.
+    /// The index of the variant.
     pub variant: u8,
-    /// Its time as a share of the first variant's time.
+    /// The time of the variant, divided by the time of the first variant.
     pub share: f32,
-    /// How many variants were measured, from the first on.
+    /// The number of variants that were measured, starting with the first.
     pub tried: u8,
 }

@@ -1,4 +1,4 @@
-//! Reads the arguments of a call.
+//! Reads the arguments of a call by type.
 
 use super::Encoder;
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::{Value, ValueId};
 
 impl Encoder<'_, '_> {
-    /// The first argument of a call, and its output.
+    /// Returns the first argument of a call, and its output.
     pub(crate) fn ends(&self, args: &[ValueId]) -> Result<(ValueId, ValueId), Error> {
         match args {
             [input, .., out] => Ok((*input, *out)),
@@ -37,13 +37,13 @@ impl Encoder<'_, '_> {
         })
     }
 
-    /// Returns a tensor.
+    /// Returns a tensor argument.
     pub(crate) fn tensor(&self, id: ValueId) -> Result<Operand, Error> {
         let tensor = self.state.tensor(id)?;
         Ok(Operand { id, value: id, element: tensor.element, sizes: tensor.sizes.clone() })
     }
 
-    /// A tensor, if the call has it.
+    /// Returns a tensor argument, if the call has it.
     pub(crate) fn optional_tensor(
         &self,
         id: impl Into<Option<ValueId>>,
@@ -51,12 +51,12 @@ impl Encoder<'_, '_> {
         self.given(id.into()).map(|id| self.tensor(id)).transpose()
     }
 
-    /// An argument that is neither left out nor `None`.
+    /// Returns an argument, unless it is missing or `None`.
     fn given(&self, id: Option<ValueId>) -> Option<ValueId> {
         id.filter(|id| !matches!(self.value(*id), Ok(Value::None)))
     }
 
-    /// Returns an integer, symbolic or not.
+    /// Returns an integer argument, symbolic or not.
     pub(crate) fn int(&self, id: ValueId) -> Result<i64, Error> {
         match self.value(id)? {
             Value::Int(value) => Ok(*value),
@@ -78,7 +78,7 @@ impl Encoder<'_, '_> {
         matches!(self.value(id), Ok(Value::SymInt(_)))
     }
 
-    /// An integer, if the call has it.
+    /// Returns an integer argument, if the call has it.
     pub(crate) fn optional_int(
         &self,
         id: impl Into<Option<ValueId>>,
@@ -86,7 +86,7 @@ impl Encoder<'_, '_> {
         self.given(id.into()).map(|id| self.int(id)).transpose()
     }
 
-    /// Returns a float; integers are converted.
+    /// Returns a float argument; integers are converted.
     pub(crate) fn float(&self, id: ValueId) -> Result<f64, Error> {
         match self.value(id)? {
             Value::Double(value) => Ok(*value),
@@ -94,7 +94,7 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// A number, if the call has it.
+    /// Returns a float argument, if the call has it.
     pub(crate) fn optional_float(
         &self,
         id: impl Into<Option<ValueId>>,
@@ -102,18 +102,18 @@ impl Encoder<'_, '_> {
         self.given(id.into()).map(|id| self.float(id)).transpose()
     }
 
-    /// Returns a boolean.
+    /// Returns a boolean argument.
     pub(crate) fn bool(&self, id: ValueId) -> Result<bool, Error> {
         self.int(id).map(|value| value != 0)
     }
 
-    /// A truth value, if the call has it.
+    /// Returns a boolean argument, if the call has it.
     pub(crate) fn optional_bool(&self, id: Option<ValueId>) -> Result<Option<bool>, Error> {
         self.given(id).map(|id| self.bool(id)).transpose()
     }
 
-    /// Returns a list of integers, some of which may be symbolic. A single integer is a list of
-    /// one.
+    /// Returns a list of integers, some of which may be symbolic. A single integer counts as a list
+    /// of one.
     pub(crate) fn ints(&self, id: ValueId) -> Result<Vec<i64>, Error> {
         match self.value(id)? {
             Value::IntList(items) => Ok(items.clone()),
@@ -123,7 +123,7 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// A list of integers, if the call has it.
+    /// Returns a list of integers, if the call has it.
     pub(crate) fn optional_ints(
         &self,
         id: impl Into<Option<ValueId>>,
@@ -131,7 +131,7 @@ impl Encoder<'_, '_> {
         self.given(id.into()).map(|id| self.ints(id)).transpose()
     }
 
-    /// A list of numbers, if the call has it.
+    /// Returns a list of floats, if the call has it.
     pub(crate) fn optional_floats(
         &self,
         id: impl Into<Option<ValueId>>,
@@ -143,7 +143,7 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// Returns a list of values. A single value is a list of one.
+    /// Returns a list of value ids. A single value counts as a list of one.
     pub(crate) fn list(&self, id: ValueId) -> Result<Vec<ValueId>, Error> {
         match self.value(id)? {
             Value::List(items) => Ok(items.clone()),
@@ -151,7 +151,7 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// A string, if the call has it.
+    /// Returns a string argument, if the call has it.
     pub(crate) fn optional_string(
         &self,
         id: impl Into<Option<ValueId>>,

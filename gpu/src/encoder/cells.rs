@@ -1,5 +1,5 @@
-//! Writes in place: into memory that may be overwritten, because it is state that the graph updates
-//! or because no later call reads it.
+//! In-place writes, and fusion of outputs into their readers. Memory may be overwritten if it is
+//! state that the graph updates, or if no later call reads it.
 
 use super::Encoder;
 use crate::error::Error;
@@ -8,10 +8,10 @@ use crate::tensors::{Operand, TensorId};
 use torchlet_graph::graph::ValueId;
 
 impl Encoder<'_, '_> {
-    /// Fuses an output of the current call into its readers, if all of them can recompute it from
-    /// `inputs`. `views` returns the views through which they read it, or `None` if they cannot.
-    /// Returns whether the output is fused. This is decided when memory is planned: searching again
-    /// would slow down each run with new shapes.
+    /// Fuses an output of the current call into its readers, if all readers can recompute the
+    /// output from `inputs`. `views` returns the views through which they read it, or `None` if
+    /// they cannot. Returns whether the output is fused. This is decided when memory is planned:
+    /// searching again would slow down each run with new shapes.
     pub(crate) fn leave(
         &mut self,
         fusion: LateFusion,
@@ -20,8 +20,8 @@ impl Encoder<'_, '_> {
         views: impl FnOnce(&Self) -> Option<Vec<ValueId>>,
     ) -> bool {
         let able = |input: &&Operand| input.element.is_floating() && !self.is_written(input.id);
-        // Calls with integers that change from run to run are encoded again together with the
-        // readers of those integers; the readers of this output may not be among them.
+        // Calls with integers that change from run to run are encoded again, together with all
+        // other readers of those integers. The readers of this output may not be among them.
         if self.planning
             && !self.varies()
             && inputs.iter().all(able)
@@ -32,7 +32,8 @@ impl Encoder<'_, '_> {
                 .insert(out.value, FusedOutput { fusion, call: self.node, which, views });
         }
         let Some(left) = self.state.left.get(&out.value) else { return false };
-        // The readers of the output now read the inputs.
+        // Keeps the inputs alive until the readers of the output run, since they now read the
+        // inputs.
         let roots = inputs.iter().map(|input| self.state.root(input.id));
         for root in roots {
             for value in std::iter::once(out.value).chain(left.views.iter().copied()) {
@@ -42,16 +43,18 @@ impl Encoder<'_, '_> {
         true
     }
 
-    /// Returns the value that owns the memory of a tensor, if the tensor covers all of it in order.
+    /// Returns the value that owns the memory of a tensor, if the tensor covers all of that memory
+    /// in order.
     pub(crate) fn whole(&self, tensor: &Operand) -> Option<ValueId> {
         let in_order =
             !self.state.is_part(tensor.id) && !self.state.strided.contains_key(&tensor.id);
         in_order.then(|| self.state.root(tensor.id))
     }
 
-    /// Makes an output that starts with the contents of `old` an alias of it, if nothing reads it
-    /// any more; otherwise, `old` has to be copied. `written` is the data to be written there. Also
-    /// returns whether it is an alias.
+    /// Prepares an output that starts with the contents of `old`. If no later call reads `old`, the
+    /// output becomes an alias of it; otherwise, the caller has to copy `old`. `written` is the
+    /// data that the caller writes there afterwards. Returns the output, and whether it is an
+    /// alias.
     pub(crate) fn take_over(
         &mut self,
         old: &Operand,
@@ -70,8 +73,8 @@ impl Encoder<'_, '_> {
         let is_last =
             is_apart && self.reads.last(root, self.node).is_some_and(|last| last <= self.node);
         let out = self.resize(out.id, &old.sizes)?;
-        // New values of other tensors are copied there at the end; two in-place ones could form a
-        // cycle.
+        // If the output is the new value of another state tensor, it is copied there after all
+        // steps; two such outputs in place could form a cycle.
         let mut updates = self.graph.updates.iter();
         let is_own =
             !updates.any(|(new, kept)| *new == out.value && self.state.root(*kept) != root);

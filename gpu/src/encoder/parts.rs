@@ -1,4 +1,4 @@
-//! Tensors that are contiguous parts of others: they share memory, without a copy.
+//! Tensors that are contiguous parts of another tensor: they share its memory, without a copy.
 
 use super::Encoder;
 use crate::error::Error;
@@ -7,7 +7,7 @@ use crate::tensors::{Operand, TensorId};
 use torchlet_graph::graph::Value;
 
 impl Encoder<'_, '_> {
-    /// Makes a tensor use the memory of another from a byte offset on.
+    /// Makes a tensor an alias of the memory of another tensor, starting at a byte offset.
     pub(super) fn share(&mut self, id: TensorId, (root, start): (TensorId, u64)) {
         if root != id
             && let Some(Some(tensor)) = self.state.tensors.get_mut(id)
@@ -17,9 +17,9 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// Makes a tensor the elements of another from `start` on, if no copy is needed: both have
-    /// static shapes, and the device can bind the offset. Neither may be written while the other is
-    /// needed.
+    /// Makes `out` an alias of the elements of `input` from `start` on, if no copy is required:
+    /// both have static shapes, and the device can bind the offset. Neither may be written while
+    /// the other is still read.
     pub(crate) fn take_part(
         &mut self,
         out: &Operand,
@@ -42,8 +42,8 @@ impl Encoder<'_, '_> {
         Ok(possible)
     }
 
-    /// Places an existing tensor inside another from element `start` on, if possible, so that its
-    /// producer writes it there directly.
+    /// Moves `input`, which exists already, into the memory of `out` from element `start` on, if
+    /// possible. The producer of `input` then writes it there directly.
     pub(crate) fn give_part(
         &mut self,
         input: &Operand,
@@ -73,7 +73,8 @@ impl Encoder<'_, '_> {
         Ok(possible)
     }
 
-    /// Returns the byte offset of a part inside `whole`, if the device can bind it.
+    /// Returns the byte offset of a part inside `whole`, if the device can bind a buffer at that
+    /// offset.
     fn start_of_part(&self, part: &Operand, whole: &Operand, start: usize) -> Option<u64> {
         let start = start.checked_mul(whole.element.size())? as u64;
         let (_, base) = self.state.location(whole.id);
@@ -83,8 +84,8 @@ impl Encoder<'_, '_> {
         fits.then_some(start)
     }
 
-    /// Whether a tensor belongs to the graph, has a static shape, and is written only by its
-    /// producer.
+    /// Whether a tensor belongs to the graph, has a static shape and planned memory, and is written
+    /// only by its producer.
     fn is_lasting(&self, id: TensorId) -> Result<bool, Error> {
         let is_static =
             matches!(self.graph.values.get(id), Some(Value::Tensor(tensor)) if !tensor.dynamic);
@@ -93,7 +94,7 @@ impl Encoder<'_, '_> {
         Ok(is_static && is_planned && !self.is_written(id))
     }
 
-    /// Whether any call other than its producer writes to the memory of a tensor.
+    /// Whether any call other than the producer of a tensor writes to the tensor's memory.
     pub(super) fn is_written(&self, id: TensorId) -> bool {
         let root = self.state.root(id);
         let written = self.written.get_or_init(|| {
@@ -152,8 +153,8 @@ mod tests {
         }
     }
 
-    /// Returns the shaders used and the locations of values 5 and 6. Encoding again must give the
-    /// same.
+    /// Returns the shaders used and the locations of values 5 and 6. Encoding the graph again must
+    /// give the same steps.
     fn encoded(graph: &Graph<'_>) -> (Vec<&'static str>, [(usize, u64); 2]) {
         let mut state = State::new(graph, HashSet::new()).unwrap();
         let (steps, _) = encode(graph, &mut state, true).unwrap();
@@ -166,8 +167,8 @@ mod tests {
 
     #[test]
     fn parts_alias_the_whole() {
-        // The slice aliases its source, and the negative is written directly into the result; only
-        // the slice is copied there.
+        // The slice aliases its source, and the negative is written directly into the result. Only
+        // the slice is copied into the result.
         let (shaders, locations) = encoded(&sliced_and_joined(64, false));
         assert_eq!((shaders, locations), (vec!["unary", "insert"], [(0, 256), (8, 0)]));
     }

@@ -1,4 +1,4 @@
-//! Strided views of another tensor's memory, which attention reads and writes without a copy.
+//! Strided views of another tensor's memory. Attention reads and writes them without a copy.
 
 use super::Encoder;
 use crate::error::Error;
@@ -7,7 +7,8 @@ use crate::tensors::{Operand, strides};
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Operators that support strides, with the number of leading arguments that may have them.
+/// Operators that support strided arguments, with the number of leading arguments that may be
+/// strided.
 const STRIDED_OPERATORS: &[(Operator, usize)] =
     &[(Operator::ET_VK_SDPA, 3), (Operator::ATTENTION, 3), (Operator::LLAMA_CUSTOM_SDPA, 3)];
 
@@ -21,8 +22,8 @@ impl<'e> Encoder<'e, '_> {
         own.cloned().unwrap_or_else(|| strides(&tensor.sizes))
     }
 
-    /// Makes a tensor the view `input[base + strides * index]` without a copy, if all its readers
-    /// support strides. Neither may be written while the other is needed.
+    /// Makes `out` the view `input[base + strides * index]` without a copy, if all readers of `out`
+    /// support strides. Neither tensor may be written while the other is still read.
     pub(crate) fn take_strided(
         &mut self,
         out: &Operand,
@@ -33,7 +34,7 @@ impl<'e> Encoder<'e, '_> {
         if !self.planning {
             return Ok(self.state.strided.contains_key(&out.id));
         }
-        // A view that repeats elements would be larger than the memory it lies in.
+        // A view that repeats elements would be larger than the memory that it aliases.
         let fits = base.checked_add(out.numel()).is_some_and(|end| end <= input.numel());
         let Some(strides) = by_four(&out.sizes, strides).filter(|_| fits) else { return Ok(false) };
         if !self.supports_strides(out, &mut MAX_VIEWS.clone()) {
@@ -46,8 +47,8 @@ impl<'e> Encoder<'e, '_> {
         Ok(taken)
     }
 
-    /// Whether all readers of a tensor support strides, also through views that only add or remove
-    /// dimensions of size one.
+    /// Whether all readers of a tensor support strides. A view that only adds or removes dimensions
+    /// of size one counts as a reader if all readers of the view support strides.
     fn supports_strides(&self, tensor: &Operand, views: &mut usize) -> bool {
         match views.checked_sub(1) {
             Some(left) => *views = left,
@@ -70,7 +71,7 @@ impl<'e> Encoder<'e, '_> {
         !readers.is_empty() && readers.into_iter().all(&mut supports)
     }
 
-    /// Passes the strides of a tensor on to a view of it, if they are not contiguous.
+    /// Copies the strides of `input`, if it is strided, to its view `out`.
     pub(crate) fn keep_strides(&mut self, out: &Operand, input: &Operand) -> Result<(), Error> {
         let Some(strides) = self.state.strided.get(&input.id) else { return Ok(()) };
         if !is_like(out, input) {
@@ -86,8 +87,8 @@ impl<'e> Encoder<'e, '_> {
         Ok(())
     }
 
-    /// Makes the current call write its output with the strides of a permutation that is its only
-    /// reader; the permutation then needs no dispatch.
+    /// If the only reader of the current call's output is a permutation, makes the call write
+    /// directly to the memory of the permuted tensor. The permutation then needs no dispatch.
     pub(crate) fn give_permuted(&mut self, out: &Operand) -> Result<(), Error> {
         // Decided when memory is planned: searching for readers again would slow down each run with
         // new shapes.
@@ -121,13 +122,13 @@ impl<'e> Encoder<'e, '_> {
         Ok(())
     }
 
-    /// Whether a tensor was already written to the memory of its permutation.
+    /// Whether the producer of `input` already wrote it to the memory of the permuted tensor `out`.
     pub(crate) fn is_permuted(&self, input: &Operand, out: &Operand) -> bool {
         self.state.strided.contains_key(&input.id)
             && self.state.location(input.id) == self.state.location(out.id)
     }
 
-    /// Returns the calls that read a value; empty if the value leaves the graph.
+    /// Returns the calls that read a value; empty if the value is an output or a new state value.
     pub(crate) fn readers(&self, id: ValueId) -> Vec<&'e Node> {
         let graph = self.graph;
         let leaves = graph.outputs.contains(&id) || graph.updates.iter().any(|(new, _)| *new == id);
@@ -148,7 +149,7 @@ fn is_like(a: &Operand, b: &Operand) -> bool {
     many(a) == many(b)
 }
 
-/// Returns the strides if rows of the last dimension can be read four elements at a time.
+/// Returns the strides, if each row of the last dimension can be read four elements at a time.
 fn by_four(sizes: &[usize], strides: &[i64]) -> Option<Vec<usize>> {
     let (1, true) = (*strides.last()?, sizes.len() == strides.len()) else { return None };
     let mut own = Vec::with_capacity(strides.len());
@@ -178,8 +179,8 @@ mod tests {
         assert_eq!(by_four(&[8, 3], &[-4, 1]), None);
     }
 
-    /// Attention over the thirds of a tensor of rows of 96, permuted as in transformer layers. If
-    /// `queries_leave`, the queries are also an output.
+    /// Attention over the thirds of a tensor with rows of 96, permuted as in transformer layers. If
+    /// `queries_leave`, the queries are also an output of the graph.
     fn layer(queries_leave: bool) -> Graph<'static> {
         let tensor = |sizes: &[usize]| {
             Value::Tensor(Tensor {

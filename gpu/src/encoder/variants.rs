@@ -9,8 +9,9 @@ use std::fmt::Debug;
 impl Encoder<'_, '_> {
     /// Chooses a variant for computing `out`: `first`, or one of `others` that was measured to be
     /// faster. With dynamic shapes, always returns `first`, because the best variant for the
-    /// largest shape may not be best for others. Otherwise, the variants and the question
-    /// (everything else that the time depends on) must be the same each time the call is encoded.
+    /// largest shape may be slow for smaller ones. Otherwise, the variants and the question must be
+    /// the same each time the call is encoded. The question contains everything else that the time
+    /// depends on.
     pub(crate) fn choose<W: Debug>(
         &mut self,
         out: &Operand,

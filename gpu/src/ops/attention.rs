@@ -41,9 +41,9 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Encodes SDPA with queries, keys, values, an optional mask and a scale. With `hidden_zeros`, rows
-/// with all keys masked are zero, and an optional offset argument follows: row `i` attends to keys
-/// up to `offset + i`.
+/// Encodes SDPA with queries, keys, values, an optional mask and a scale. If `hidden_zeros` is set,
+/// rows whose keys are all masked become zero, and an optional offset argument follows: row `i`
+/// attends to keys up to `offset + i`.
 fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result<(), Error> {
     let call = AttentionArgs::of(args)?;
     let (mask, scale) = (e.optional_tensor(call.mask)?, e.optional_float(call.scale)?);
@@ -59,7 +59,7 @@ fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result
     attend(e, [&q, &k, &v], form, mask.as_ref(), keys, scale, out)
 }
 
-/// Returns the first three arguments, tensors of four dimensions.
+/// Returns the first three arguments, which must have four dimensions.
 pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
     let [q, k, v, ..] = args[..] else {
         return Err(Error::invalid("attention lacks an argument"));
@@ -74,7 +74,8 @@ pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3
     }
 }
 
-/// The dimensions of heads and rows in a tensor; batches come first, the head depth last.
+/// The indices of the head and row dimensions of a tensor. Batches are the first dimension, and the
+/// elements of a head the last.
 #[derive(Debug, Clone, Copy)]
 struct Order {
     head: usize,
@@ -82,7 +83,7 @@ struct Order {
 }
 
 impl Order {
-    /// Selects the strides of batch, head and row.
+    /// Selects the strides of batch, head and row from all strides.
     fn strides(self, all: &[usize]) -> Result<[u32; 3], Error> {
         let stride = |dim: usize| u32_of(all.get(dim).copied().unwrap_or(0));
         Ok([stride(0)?, stride(self.head)?, stride(self.row)?])
@@ -115,35 +116,35 @@ fn custom_sdpa(
     attend(e, [&q, &k, &v], form, mask.as_ref(), keys, scale, out)
 }
 
-/// The variant of attention.
+/// The properties that distinguish variants of attention.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     order: Order,
     /// The position of the first query, for causal attention.
     causal: Option<usize>,
-    /// Whether rows with all keys masked are zero.
+    /// Whether rows whose keys are all masked become zero.
     hidden_zeros: bool,
 }
 
-/// The maximum number of rows for which workgroups share the keys of a row.
+/// The maximum number of query rows for which several workgroups share the keys of a row.
 const SPLIT_ROWS: usize = 4;
 
-/// The minimum number of keys for sharing, and per share.
+/// The minimum number of keys for sharing, and the minimum number of keys per share.
 const SPLIT_KEYS: usize = 64;
 
 /// The maximum number of shares, since combining them costs time too.
 const MOST_SHARES: usize = 32;
 
-/// Attention of few rows over many keys (split over keys).
+/// Attention of few query rows over many keys, which several workgroups share.
 struct Split {
     pipeline: AttentionSplit,
     shares: usize,
-    /// Groups of heads, each with workgroups of its own.
+    /// The number of groups of heads; each group has separate workgroups.
     groups: usize,
 }
 
 impl Split {
-    /// Chooses the split of the keys; `None` if other kernels are used for any number of rows.
+    /// Chooses how to divide the keys; `None` if other kernels are used for any number of rows.
     fn of(
         e: &Encoder<'_, '_>,
         [q, k, v]: [&Operand; 3],
@@ -312,7 +313,7 @@ fn attend(
     let split = Split::of(e, [q, k, v], form, mask, &out)?;
     let few = rows <= SPLIT_ROWS;
     if let Some(Split { pipeline, shares, groups }) = split {
-        // Requested for any number of rows, since that number may change.
+        // Requested for any number of rows, since the next run may have fewer rows.
         let places = most_batches.saturating_mul(most_heads);
         let places = places.saturating_mul(SPLIT_ROWS.min(most_rows));
         let first_share = places.div_ceil(4);

@@ -1,4 +1,4 @@
-//! KV caches, and rotary embeddings (RoPE), whose results are written to caches.
+//! KV caches and rotary embeddings (RoPE).
 //!
 //! A cache is a persistent tensor that is updated in place. If rotated keys are only written to a
 //! cache, the rotation is fused into the cache update.
@@ -29,7 +29,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, rotate_one),
 ];
 
-/// Returns a position in a sequence.
+/// Reads a sequence position from an argument.
 pub(super) fn position(e: &Encoder<'_, '_>, id: ValueId) -> Result<usize, Error> {
     let position = e.int(id)?;
     usize::try_from(position)
@@ -38,8 +38,8 @@ pub(super) fn position(e: &Encoder<'_, '_>, id: ValueId) -> Result<usize, Error>
         .ok_or_else(|| Error::Invalid(format!("position {position} is out of range")))
 }
 
-/// Emits a write of `value` into a cache at a position, with the rotation that was fused into the
-/// write, if any.
+/// Emits a write of `value` into a cache, starting at a position. If a rotation was fused into the
+/// write, the keys are rotated first.
 fn store(
     e: &mut Encoder<'_, '_>,
     value: &Operand,
@@ -68,7 +68,7 @@ fn store(
         if rotation.has_rows_of(value) {
             return rotation.emit(e, cache, Some(start * row));
         }
-        // The cache counts rows differently than the rotation.
+        // The cache and the rotation have different row sizes.
         rotation.emit(e, &own, None)?;
     }
     let batches = value.size(0);
@@ -86,7 +86,7 @@ fn store(
     };
     let pipeline = Overwrite { input: value.element, output: cache.element };
     let accesses = [read(value.id), write(cache.id)];
-    // One additional group of four, since the first may be unaligned.
+    // One additional group of four elements, since the first one may be unaligned.
     let across = batch.saturating_add(3).div_ceil(4);
     // If batches share groups of four elements, they are written by successive dispatches, so that
     // each group has one writer at a time.
@@ -103,7 +103,8 @@ fn store(
     Ok(())
 }
 
-/// Returns the rotation parameters for a plain copy into a cache; nothing is empty.
+/// Returns the parameters of the rotation shader for writing a value to a cache without rotating
+/// it.
 fn as_it_is(value: &Operand, cache: &Operand, start: usize) -> Result<RotaryPush, Error> {
     Ok(RotaryPush {
         out_start: u32_of(start.saturating_mul(cache.size(2).saturating_mul(cache.size(3))))?,
@@ -112,8 +113,8 @@ fn as_it_is(value: &Operand, cache: &Operand, start: usize) -> Result<RotaryPush
     })
 }
 
-/// Returns the parameters of an identity rotation over `positions` positions with `heads` heads of
-/// `depth` elements.
+/// Returns the parameters of a rotation of zero elements: `positions` positions, with `heads` heads
+/// of `depth` elements each.
 fn rows(value: &Operand, [positions, heads, depth]: [usize; 3]) -> Result<RotaryPush, Error> {
     Ok(RotaryPush {
         numel: u32_of(value.numel())?,
@@ -129,7 +130,7 @@ fn rows(value: &Operand, [positions, heads, depth]: [usize; 3]) -> Result<Rotary
     })
 }
 
-/// The cache that a call puts one of its arguments into, if it does.
+/// Returns the cache to which a call writes the argument at index `place`, if it does.
 fn cache_of(call: &Node, place: usize) -> Option<ValueId> {
     match (call.operator, place) {
         (Operator::UPDATE_CACHE | Operator::LLAMA_UPDATE_CACHE, 0) => {
@@ -143,7 +144,7 @@ fn cache_of(call: &Node, place: usize) -> Option<ValueId> {
     }
 }
 
-/// Returns the arguments that an operator rotates.
+/// Returns the indices of the arguments that an operator rotates.
 fn rotated(operator: Operator) -> &'static [usize] {
     match operator {
         Operator::ET_VK_APPLY_ROTARY_EMB | Operator::ET_VK_APPLY_ROTARY_EMB_HF => &[0, 1],
@@ -152,8 +153,8 @@ fn rotated(operator: Operator) -> &'static [usize] {
     }
 }
 
-/// Whether a GEMM can fuse the call that reads its result, or a view of it: a rotation or a cache
-/// update.
+/// Whether a GEMV kernel can compute a call that reads its result at argument index `place`: a
+/// rotation or a cache update.
 pub(super) fn places(e: &Encoder<'_, '_>, call: &Node, place: usize, it: &Weighted) -> bool {
     let placing = || -> Result<bool, Error> {
         let value = call.args.get(place).ok_or_else(|| Error::invalid("an argument is missing"))?;
@@ -199,7 +200,7 @@ pub(super) fn update_caches(
     let mut caches = [call.key_cache, call.value_cache].map(|id| e.tensor(id));
     for (cache, value) in caches.iter_mut().zip(values) {
         let Ok(cache) = cache else { continue };
-        // A cache argument that is not persistent is backed by a persistent tensor.
+        // A cache argument without persistent memory gets a separate persistent tensor.
         if !e.is_persistent(cache.id) {
             let numel = numel_of(&e.bound_sizes(cache))?;
             let (tensor, element) = (cache.id, cache.element);
@@ -212,8 +213,8 @@ pub(super) fn update_caches(
     Ok([k?, v?])
 }
 
-/// A rotation of queries or keys, `[batch, position, head, depth]`, or
-/// `[batch, head, position, depth]` by angles `[1, position, angle]`.
+/// A rotation of queries or keys by angles `[1, position, angle]`. The input is
+/// `[batch, position, head, depth]` or `[batch, head, position, depth]`.
 struct Rotation {
     form: u32,
     input: Operand,
@@ -223,7 +224,7 @@ struct Rotation {
 }
 
 impl Rotation {
-    /// Parses a call with interleaved cosines and sines.
+    /// Parses a call whose angles tensor interleaves cosines and sines.
     fn interleaved(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
         let call = ApplyRotaryEmbInterleavedArgs::of(args)?;
         let (input, angles) = (e.tensor(call.input)?, e.tensor(call.freqs_cis)?);
@@ -282,7 +283,7 @@ impl Rotation {
         Ok(Rotation { form, input, angles: [cosine, sine], push })
     }
 
-    /// Parses the rotation of one input of a call.
+    /// Parses the rotation of the input at index `which` of a call.
     fn of(e: &Encoder<'_, '_>, call: &Node, which: usize) -> Result<Self, Error> {
         let args = &call.args;
         match call.operator {
@@ -304,10 +305,11 @@ impl Rotation {
         let (positions, heads, depth) = (input.size(1), input.size(2), input.size(3));
         let angles = cosine.sizes.last().copied().unwrap_or(1);
         let rotated = if halves { angles } else { angles.saturating_mul(2) };
-        // A third dimension means that each head has angles of its own.
+        // With three dimensions, the angles differ between heads.
         let by_head = cosine.rank() == 3 && cosine.size(1) == heads && !halves;
-        // If heads come first, as where exporters match Hugging Face's rotations by form, the
-        // shader sees them as positions that share angles.
+        // In some programs, heads precede positions, because exporters match Hugging Face's
+        // rotations by pattern. The shader then treats heads as positions, and positions as heads
+        // that share angles.
         let heads_first = cosine.rank() == 3
             && halves
             && cosine.size(0) == 1
@@ -340,15 +342,15 @@ impl Rotation {
         Ok(Rotation { form, input, angles: [cosine, sine], push })
     }
 
-    /// Returns the rotation that was fused into the cache update of `value`, and the tensor that
-    /// the rotation would otherwise write.
+    /// If a rotation was fused into the cache update of `value`, returns the rotation, and the
+    /// tensor that it would write otherwise.
     fn left(e: &Encoder<'_, '_>, value: &Operand) -> Result<Option<(Self, Operand)>, Error> {
         let Some(own) = e.whole(value) else { return Ok(None) };
         let left = e.left(own, LateFusion::Rotation);
         left.map(|(call, which)| Ok((Rotation::of(e, call, which)?, e.tensor(own)?))).transpose()
     }
 
-    /// Whether a value has the same batches and rows.
+    /// Whether a value has the batches and rows of the rotation's input.
     fn has_rows_of(&self, value: &Operand) -> bool {
         let RotaryPush { positions, heads, depth, .. } = self.push;
         let [positions, heads, depth] = [positions, heads, depth].map(|it| it as usize);
@@ -357,15 +359,15 @@ impl Rotation {
             && heads.checked_mul(depth) == value.size(2).checked_mul(value.size(3))
     }
 
-    /// Fuses the rotation into the readers of its result, if all of them write it to a cache.
+    /// Fuses the rotation into the readers of its result, if all of them write the result to a
+    /// cache.
     fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand, which: usize) -> Result<bool, Error> {
         // Each row of the cache must start at a multiple of four.
         if !self.push.depth.is_multiple_of(4) {
             return Ok(false);
         }
         let [cosine, sine] = &self.angles;
-        // If the rotation's input is a GEMM that was fused into the rotation, it is fused along
-        // with it.
+        // If a GEMV was fused into the rotation, it is fused into the cache update as well.
         let of_product = placed::read_by_left(e, &self.input)?;
         let inputs: Vec<&Operand> =
             [&self.input, cosine, sine].into_iter().chain(&of_product).collect();
@@ -373,7 +375,8 @@ impl Rotation {
         Ok(placed::leave_to(e, LateFusion::Rotation, (out, which), &inputs, stores))
     }
 
-    /// Emits the rotation into the output, or, for a cache, from element `start` of it on.
+    /// Emits the rotation. The result is written to the output, or to a cache from element `start`
+    /// on.
     fn emit(
         self,
         e: &mut Encoder<'_, '_>,
@@ -384,8 +387,8 @@ impl Rotation {
         if !input.element.is_floating() || !out.element.is_floating() {
             return Err(Error::invalid("rotary embedding of integers"));
         }
-        // A batch for the shader comprises all positions, also in the interleaved form, which has
-        // no heads.
+        // For the shader, a batch comprises all positions, also in the interleaved form, whose
+        // input has no head dimension.
         let batch = push.positions as usize * push.heads as usize * push.depth as usize;
         let batches = (input.numel() / batch.max(1)).max(1);
         let all = if start.is_some() { out.numel() } else { input.numel() };

@@ -30,17 +30,17 @@ const DIMS: usize = 3;
 /// Marks an unused stage for the shader.
 const NO_STAGE: u32 = u32::MAX;
 
-/// The memory layout of a chain's inputs relative to its output.
+/// The memory layout of a chain's input tensors, relative to the output.
 struct Walk {
     layouts: [u32; MAX_INPUTS],
-    /// Sizes of all dimensions except the first.
+    /// The sizes of all dimensions except the first.
     sizes: [u32; DIMS - 1],
     strides: [i32; MAX_STRIDED * DIMS],
 }
 
-/// Returns the layout of inputs relative to an output of shape `sizes`. Returns `None` if that
-/// needs too many dimensions or strides, or if a malformed file has an output with fewer dimensions
-/// than its inputs.
+/// Returns the layout of inputs relative to an output of shape `sizes`. Returns `None` if the
+/// layout has too many dimensions or strides, or if the output of a malformed file has fewer
+/// dimensions than an input.
 fn walk(inputs: &[Operand], sizes: &[usize]) -> Result<Option<Walk>, Error> {
     if inputs.iter().any(|input| input.rank() > sizes.len()) {
         return Ok(None);
@@ -82,7 +82,7 @@ fn walk(inputs: &[Operand], sizes: &[usize]) -> Result<Option<Walk>, Error> {
     Ok(Some(walk))
 }
 
-/// Whether a chain can read tensors of these shapes to write one of shape `sizes`.
+/// Whether a chain can read tensors of the shapes `inputs` and write one of shape `sizes`.
 pub(crate) fn fits(inputs: &[Operand], sizes: &[usize]) -> bool {
     inputs.len() <= MAX_INPUTS && matches!(walk(inputs, sizes), Ok(Some(_)))
 }
@@ -94,7 +94,7 @@ struct Stages {
     parameters: [f32; 2 * MAX_STAGES],
 }
 
-/// Translates the calls; `registers` maps inputs to shader registers.
+/// Translates calls to stages; `registers` maps input values to shader registers.
 fn stages(
     e: &Encoder<'_, '_>,
     parts: &[Node],
@@ -189,7 +189,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         input(3),
         input(4),
         write(out.id),
-        // Declared as written even if unused.
+        // Declared as written even if it is unused.
         write(kept.map_or(out.id, |(_, kept)| kept.id)),
     ];
     e.dispatch_by_four(&pipeline, accesses, &push, out.numel())

@@ -1,4 +1,4 @@
-//! Convolutions.
+//! Convolutions: parsing of their arguments, and choice of the algorithm.
 
 use super::matmul::{Product, SHARES, Windows, share, workgroup};
 use super::tiling::{is_tiled, windows_are_tiled};
@@ -31,7 +31,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     product(Operator::ET_VK_CONV1D_DW, of_rows),
 ];
 
-/// Arguments that the calls of floating-point convolutions have in common.
+/// The arguments that all floating-point convolution operators have.
 pub(crate) struct ConvolutionCall {
     pub(crate) input: ValueId,
     pub(crate) weight: ValueId,
@@ -39,16 +39,16 @@ pub(crate) struct ConvolutionCall {
     pub(crate) stride: ValueId,
     pub(crate) padding: ValueId,
     pub(crate) dilation: ValueId,
-    /// Whether it is transposed, and the output padding.
+    /// Whether the convolution is transposed, and the output padding if it is.
     pub(crate) transposed: Option<[ValueId; 2]>,
     pub(crate) groups: ValueId,
-    /// A lower and an upper bound of the output.
+    /// A lower and an upper bound of the output values.
     pub(crate) bounds: Option<[ValueId; 2]>,
     pub(crate) out: ValueId,
 }
 
 impl ConvolutionCall {
-    /// The arguments of a call, if it is a convolution.
+    /// Returns the arguments of a call, if it is a convolution.
     pub(crate) fn of(call: &Node) -> Option<Self> {
         let plain = || ConvolutionArgs::matching(call).map(Self::from);
         let clamped = || ConvolutionWithClampArgs::matching(call).map(Self::from);
@@ -86,8 +86,8 @@ convolution_calls! {
 }
 
 /// A convolution from `[batch, in_channels, size[0], size[1]]` to
-/// `[batch, out_channels, out_size[0], out_size[1]]`; 3D convolutions have a depth dimension before
-/// rows and columns.
+/// `[batch, out_channels, out_size[0], out_size[1]]`. In 3D convolutions, a depth dimension
+/// precedes rows and columns.
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) input: Operand,
@@ -247,7 +247,7 @@ fn convolution(e: &mut Encoder<'_, '_>, call: &ConvolutionCall) -> Result<Option
         }
         _ => {
             let depth = Depth { window: wz, size: z, out_size: out_z };
-            // Decided by bounds, so that dynamic shapes always use the same kernels.
+            // Decided by the largest shape, so that dynamic shapes always use the same kernels.
             let most_planes = e.bound_sizes(&input).iter().rev().nth(2).copied().unwrap_or(1);
             let is_deep = lines == 3 && (wz != Window::NONE || most_planes.max(z) > 1);
             let depth = Some(depth).filter(|_| is_deep);
@@ -274,8 +274,8 @@ fn convolution(e: &mut Encoder<'_, '_>, call: &ConvolutionCall) -> Result<Option
     }))
 }
 
-/// Whether four neighbouring outputs depend on so few neighbouring inputs that a shader keeps them
-/// in registers.
+/// Whether four neighbouring outputs depend on so few neighbouring inputs that a shader can keep
+/// the inputs in registers.
 pub(super) fn by_row(window: &Window) -> bool {
     3 * i64::from(window.stride) + window.reach() <= 16
 }
@@ -320,12 +320,12 @@ impl Shape {
             && self.window.iter().all(|window| *window == Window::NONE)
     }
 
-    /// The bias, or any tensor for the unused binding.
+    /// Returns the bias, or any tensor for the unused binding.
     pub(super) fn bias(&self) -> &Operand {
         self.bias.as_ref().unwrap_or(&self.weight)
     }
 
-    /// The residual, or any tensor for the unused binding.
+    /// Returns the residual, or any tensor for the unused binding.
     pub(super) fn residual(&self) -> &Operand {
         self.epilogue.residual.as_ref().unwrap_or(&self.weight)
     }
@@ -346,17 +346,17 @@ impl Shape {
         self.depth_window().kernel as usize * y * x
     }
 
-    /// Returns the window in the depth dimension.
+    /// Returns the window in the depth dimension; that of a 2D convolution has one element.
     fn depth_window(&self) -> Window {
         self.depth.map_or(Window::NONE, |depth| depth.window)
     }
 
-    /// Returns the planes per channel, of input and output.
+    /// Returns the number of planes per channel, of input and output.
     fn planes(&self) -> [usize; 2] {
         self.depth.map_or([1, 1], |depth| [depth.size, depth.out_size])
     }
 
-    /// Returns the elements per channel, of input and output.
+    /// Returns the number of elements per channel, of input and output.
     fn places(&self) -> [usize; 2] {
         let [planes, out_planes] = self.planes();
         let ([y, x], [out_y, out_x]) = (self.size, self.out_size);
@@ -377,7 +377,8 @@ impl Shape {
         ([self.weight.element, self.input.element], sizes)
     }
 
-    /// Emits a GEMM of the weights and `columns`, or windows of `columns` (implicit GEMM).
+    /// Emits a GEMM of the weights and `columns`. With `windows`, the columns are windows of an
+    /// image (implicit GEMM).
     fn times(
         self,
         e: &mut Encoder<'_, '_>,
@@ -404,7 +405,7 @@ impl Shape {
         self.times(e, planes, None)
     }
 
-    /// Whether there is enough work for a tiled GEMM.
+    /// Whether the convolution has enough work for a tiled GEMM.
     fn is_product(&self, e: &Encoder<'_, '_>) -> bool {
         let (factors, sizes) = self.sizes();
         windows_are_tiled(e, factors, sizes)
@@ -423,7 +424,7 @@ impl Shape {
         self.times(e, pictures, Some(windows))
     }
 
-    /// Whether windows do not overlap, and a tiled GEMM over them has enough work.
+    /// Whether windows do not overlap, and a tiled GEMM over the windows has enough work.
     fn in_patches(&self, e: &Encoder<'_, '_>) -> bool {
         let beside = |window: &Window| {
             window.stride == window.kernel && window.padding == 0 && window.dilation == 1
@@ -458,11 +459,11 @@ impl Shape {
         let rows: usize = if self.out_channels > 4 { 8 } else { 4 };
         let (across, down) = (self.bound.div_ceil(4), self.out_channels.div_ceil(rows));
         let images = self.batch * self.groups;
-        // Invocations share sums by splitting the input channels.
+        // Invocations share sums: each adds up a part of the input channels.
         let terms = self.in_channels * self.taps().clamp(1, 8);
         let invocations = (across * down).saturating_mul(self.most * self.groups);
-        // With few output channels, each invocation mainly waits for memory, so that more of them
-        // are faster; with more output channels, they would be slower.
+        // With few output channels, each invocation mainly waits for memory, so that more
+        // invocations are faster. With more output channels, they would be slower.
         let few = self.out_channels <= 4 && is_parallel(e.busy());
         let times = if few { e.profile().narrow_convolution } else { 1 };
         let busy = e.busy().saturating_mul(times);

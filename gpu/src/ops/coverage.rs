@@ -1,10 +1,11 @@
-//! Checks that every operator which exporters write for Vulkan is in a table, or is a known gap.
+//! Checks that every operator which exporters write for Vulkan is in an operator table or a known
+//! gap.
 
 use super::find;
 use torchlet_graph::operators::Operator;
 
-/// Operators without an implementation, which the README's table lists too. Remove them here when
-/// they are added.
+/// Operators without an implementation. The README's table lists them too. An operator that is
+/// added must be removed here.
 const GAPS: &[&str] = &[];
 
 fn declared() -> impl Iterator<Item = &'static str> {

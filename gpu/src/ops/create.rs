@@ -104,7 +104,7 @@ pub(super) fn apply_fill(
     e.dispatch_by_four(&Fill { output: out.element }, [write(out.id)], &push, out.numel())
 }
 
-/// Encodes a range from `start` to `end` (exclusive).
+/// Encodes `arange`: a range from `start` to `end` (exclusive).
 fn count(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],

@@ -13,7 +13,7 @@ use torchlet_shaders::{Distances, DistancesPush, Element};
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::CDIST_FORWARD, between)];
 
-/// The distance of each row of one matrix from each row of the other, by a p-norm. The Euclidean
+/// Encodes the p-norm distance of each row of one matrix from each row of another. The Euclidean
 /// norm is always computed from differences. PyTorch may use a GEMM instead, which loses small
 /// distances to cancellation.
 fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -60,15 +60,15 @@ fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     for operand in [&a, &b] {
         u32_of(operand.numel())?;
     }
-    // With dynamic shapes, always the same pipeline.
+    // With dynamic shapes, the dispatch always uses the same pipeline.
     let aligned = width.is_multiple_of(4) && !e.is_of_varying_shapes();
     let pipeline = Distances { function, aligned };
     let accesses = [read(a.id), read(b.id), write(out.id)];
     e.dispatch_along_x(&pipeline, accesses, &push, out.numel())
 }
 
-/// Broadcasts a matrix to a batch; copies if the batch differs. `varies` tells whether other
-/// batches may occur.
+/// Broadcasts a matrix to more batches, with a copy if the number of batches differs. `varies`
+/// tells whether other numbers of batches may occur.
 fn in_each(
     e: &mut Encoder<'_, '_>,
     matrix: &Operand,

@@ -1,7 +1,7 @@
 //! Element-wise operators.
 //!
 //! The table defines each operator as a [`Stage`]. A single stage is dispatched on its own;
-//! consecutive stages are fused (`chain`).
+//! consecutive stages are fused into a chain.
 
 use super::{Entry, activation, operator, pointwise, pointwise_integers};
 use crate::derived::{Derived, Number};
@@ -173,7 +173,7 @@ fn binary(args: &[ValueId], function: u32) -> Result<Stage, Error> {
     Ok(Stage::Binary(function, call.input, Source::Tensor(call.other), 1.0))
 }
 
-/// Returns the function of a division, which may round.
+/// Returns the shader function of a division, given its rounding mode.
 fn rounding(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
     let call = DivModeArgs::of(args)?;
     let mode = e.optional_string(call.rounding_mode)?;
@@ -196,10 +196,11 @@ fn with_number_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Re
     Ok(Stage::Binary(function, a, Source::Number(number), alpha))
 }
 
-/// Rounds a scalar to the type of tensor `a`, if that is a 16-bit type, as PyTorch does.
+/// Rounds a scalar to the type of tensor `a`, if `a` has a 16-bit type, as PyTorch does.
 pub(super) fn rounded(e: &Encoder<'_, '_>, a: ValueId, number: f64) -> Result<f64, Error> {
     Ok(match e.scalar_type(&e.tensor(a)?) {
-        // A graph narrowed from 32 bits keeps its scalars: 1e-8 must not become zero.
+        // A graph that the exporter narrowed from 32 bits keeps its scalars: 1e-8 must not become
+        // zero.
         Some(ScalarType::Half) if e.is_narrowed() => number,
         Some(ScalarType::Half) => half::f16::from_f32(number as f32).to_f64(),
         Some(ScalarType::BFloat16) => half::bf16::from_f32(number as f32).to_f64(),
@@ -235,7 +236,8 @@ fn shift(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, 
     Ok(Stage::Binary(function, a, Source::Number(f64::from(1_u32 << by as u32)), 1.0))
 }
 
-/// Returns the element-wise computation of a call of this operator.
+/// Returns the element-wise computation of a call of this operator, if the operator is
+/// element-wise.
 pub(super) fn stage_of(
     e: &Encoder<'_, '_>,
     operator: Operator,
@@ -268,7 +270,7 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
     }
 }
 
-/// The argument that a number was read from, behind the tensor that it is used with.
+/// Returns the id of a scalar argument, which follows the tensor that it is combined with.
 fn second(args: &[ValueId]) -> Result<ValueId, Error> {
     match args {
         [_, number, ..] => Ok(*number),
@@ -276,8 +278,8 @@ fn second(args: &[ValueId]) -> Result<ValueId, Error> {
     }
 }
 
-/// Returns a scalar as a tensor of one element, as an operand beside `a`: a constant, or, for an
-/// argument that varies from run to run, a tensor filled in each run.
+/// Returns a scalar as a tensor of one element, to be combined with `a`: a constant, or, if the
+/// argument varies from run to run, a tensor that is filled in each run.
 pub(super) fn number(
     e: &mut Encoder<'_, '_>,
     a: &Operand,
@@ -290,14 +292,15 @@ pub(super) fn number(
         super::create::apply_fill(e, &made, number, 0.0)?;
         return Ok(made);
     }
-    // With a fractional or too large scalar, an integer tensor is computed in floating point.
+    // With a scalar that is fractional or too large, an integer tensor is computed in floating
+    // point.
     let fits = !a.element.is_floating() && number == f64::from(number as i32);
     let number =
         if fits { Number::Int(number as i32) } else { Number::Float((number as f32).to_bits()) };
     e.derived(Derived::Number(number))
 }
 
-/// Emits a function of the unary shader, with all parameters.
+/// Emits a unary function of the element-wise shader, with two parameters.
 pub(super) fn apply_unary_with(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -332,7 +335,7 @@ pub(super) fn apply_binary(
     emit_binary(e, function, [a, b], (&out, &sizes), alpha)
 }
 
-/// The same, into a tensor that already has the broadcast shape.
+/// Emits a binary function into a tensor that already has the broadcast shape.
 pub(super) fn emit_binary(
     e: &mut Encoder<'_, '_>,
     function: u32,

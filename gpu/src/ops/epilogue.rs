@@ -1,4 +1,4 @@
-//! Epilogues of GEMMs and convolutions: add a tensor, apply an activation.
+//! Fused epilogues of GEMMs and convolutions, which add a tensor and apply an activation.
 //!
 //! [`crate::passes`] fuses a GEMM and the element-wise calls after it into a call of
 //! `torchlet.epilogue`.
@@ -28,7 +28,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     check(residual, e.out(&product.args)?.numel())
 }
 
-/// Parses the parts after the GEMM as its epilogue.
+/// Parses the calls after the GEMM as its epilogue.
 pub(super) fn of(e: &Encoder<'_, '_>, parts: &[Node], args: &[ValueId]) -> Result<Epilogue, Error> {
     let (_, inputs) = args.split_last().ok_or_else(|| Error::invalid("the call has no output"))?;
     let mut epilogue = Epilogue::none();

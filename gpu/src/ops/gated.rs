@@ -1,8 +1,9 @@
 //! Gated GEMMs: `activation(x · a) * (x · b)`, as in the feed-forward layers of language models
 //! (SwiGLU).
 //!
-//! [`crate::passes`] fuses them into calls of `torchlet.gated`. Few rows use a single kernel, if it
-//! supports the weight layout; otherwise each part is dispatched separately.
+//! [`crate::passes`] fuses them into calls of `torchlet.gated`. For few rows, a single kernel
+//! computes the call if it supports the weight layout. Otherwise, each original call is dispatched
+//! separately.
 
 use super::elementwise::{apply_binary, stage_of};
 use super::quantized::{gated, weighs_floats};
@@ -16,8 +17,8 @@ use torchlet_shaders::functions::binary;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::GATED, encode)];
 
-/// The parts are: the gate GEMM with views and an activation, the other GEMM with views, and their
-/// multiplication.
+/// The original calls of a gated GEMM: the gate GEMM with views of its result and an activation,
+/// the other GEMM with views of its result, and the multiplication of both.
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let parts = e.parts();
     let is_activation = |part: &&Node| find(part.operator).is_some_and(|it| it.is_activation);
@@ -29,8 +30,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
             "torchlet.gated needs two GEMMs, an activation and a multiplication",
         ));
     };
-    // For few rows, one dispatch reads and writes the memory that several dispatches use for many
-    // rows.
+    // For few rows, one dispatch reads and writes memory that several dispatches use for many rows.
     e.reserve(&e.out(args)?);
     let stage = stage_of(e, activation.operator, &activation.args)?;
     let Stage::Unary(function, _, parameters) = stage else {
@@ -46,7 +46,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     for view in parts.iter().filter(|part| part.operator.traits().is_view) {
         super::encode(e, view)?;
     }
-    // The gate before its activation, and the other operand.
+    // Finds the gate before its activation, and the other operand of the multiplication.
     let (gate, _) = e.ends(&activation.args)?;
     let activated = e.out(&activation.args)?.value;
     let last = BinaryArgs::of(last)?;

@@ -1,21 +1,22 @@
-//! The rows of GEMMs: how many count as few, and who reads them.
+//! The rows of GEMMs: the limit for few rows, and the calls that read a value as rows.
 
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// The maximum number of rows for which GEMMs are memory-bound.
+/// The maximum number of rows for which a GEMM counts as a GEMV: it is memory-bound.
 pub(super) const FEW_ROWS: usize = 4;
 
-/// Whether rows consist of groups of 16 bytes, and have enough of them for a subgroup.
+/// Whether rows of this many elements, of `bytes` bytes each, consist of whole groups of 16 bytes
+/// and have at least one group for each invocation of a subgroup.
 pub(crate) fn is_wide(elements: usize, bytes: usize) -> bool {
     let row = elements.saturating_mul(bytes);
     row.is_multiple_of(16) && row >= 16 * LEAST_GROUPS
 }
 
-/// The minimum number of groups of 16 bytes per row for a subgroup.
+/// The minimum number of groups of 16 bytes per row.
 pub(super) const LEAST_GROUPS: usize = 32;
 
-/// Whether a call reads a value only as the rows of GEMMs that satisfy `does`.
+/// Whether a call reads a value only as the rows of GEMMs for which `does` returns true.
 pub(crate) fn takes_rows(node: &Node, value: ValueId, does: impl Fn(&Node) -> bool) -> bool {
     let products = match node.operator {
         Operator::EPILOGUE => node.parts.get(..1).unwrap_or_default(),

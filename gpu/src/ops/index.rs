@@ -55,8 +55,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Emits a gather over `count` dimensions from `dim` on, which are indexed together by a linear
-/// index.
+/// Emits a gather over the `count` dimensions from `dim` on, which one linear index addresses.
 fn take(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -104,8 +103,8 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     if last >= input.rank() {
         return Err(Error::invalid("there are more index tensors than dimensions"));
     }
-    // Indexed dimensions that are not adjacent come first in the output, so the input is permuted
-    // first.
+    // If the indexed dimensions are not adjacent, they come first in the output, so the input is
+    // permuted first.
     let (first, input) = if last - first + 1 == indices.len() {
         (first, input)
     } else {
@@ -126,7 +125,7 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     take(e, args, &input, &index, first, count, &sizes)
 }
 
-/// Returns the index tensors of a list, with their dimensions.
+/// Returns the index tensors of a list, each with the dimension that it indexes.
 fn index_tensors(e: &Encoder<'_, '_>, list: ValueId) -> Result<Vec<(usize, Operand)>, Error> {
     let mut indices = Vec::new();
     for (dim, id) in e.list(list)?.into_iter().enumerate() {
@@ -146,7 +145,7 @@ fn broadcast_shape(indices: &[(usize, Operand)]) -> Result<Vec<usize>, Error> {
         .ok_or_else(|| Error::invalid("the index tensors do not broadcast"))
 }
 
-/// Combines several indices of adjacent dimensions into one linear index.
+/// Combines the indices of several adjacent dimensions into one linear index.
 fn combined(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -164,8 +163,9 @@ fn combined(
     Ok(index)
 }
 
-/// Writes rows into a tensor at indices of one dimension: in place, if the old contents have no
-/// other readers. Otherwise, each output element searches for the value written to it.
+/// Writes rows into a tensor at indices of one dimension. If no other call reads the old contents,
+/// the rows are written in place. Otherwise, each output element searches for the value written to
+/// it.
 fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = IndexPutArgs::of(args)?;
     let (input, value) = (e.tensor(call.input)?, e.tensor(call.values)?);
@@ -218,7 +218,7 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     e.dispatch_by_four(&pipeline, [read(value.id), read(index.id), write(out.id)], &push, numel)
 }
 
-/// Returns the boolean mask, if it is the only index, broadcast to the input.
+/// If a mask is the only index, returns the mask, broadcast to the input.
 fn mask_of(e: &Encoder<'_, '_>, list: ValueId, input: &Operand) -> Result<Option<Operand>, Error> {
     let mut found = None;
     for (dim, id) in e.list(list)?.into_iter().enumerate() {
@@ -237,7 +237,7 @@ fn mask_of(e: &Encoder<'_, '_>, list: ValueId, input: &Operand) -> Result<Option
     Ok(Some(mask))
 }
 
-/// Replaces the elements that a mask selects by consecutive elements of the source.
+/// Replaces the elements that a mask selects with consecutive elements of the source.
 fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = MaskedScatterArgs::of(args)?;
     let (input, mask, source) =
@@ -248,7 +248,7 @@ fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     if mask.element != Element::Bool || source.element != input.element || source.numel() == 0 {
         return Err(Error::unsupported("masked_scatter with a mask or source of another type"));
     }
-    // A prefix sum gives the number of selected elements up to each position.
+    // A prefix sum over the mask gives the number of selected elements up to each position.
     let wanted = e.temporary(Element::I32, &sizes)?;
     let strides = broadcast_strides(&mask, sizes.len());
     super::views::gather(e, &mask, &wanted, &sizes, &strides, 0)?;
@@ -264,8 +264,8 @@ fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     choose(e, args, [mask, picked, input])
 }
 
-/// Writes or adds elements at index tensors of adjacent dimensions. Additions are ordered, so that
-/// results are deterministic.
+/// Writes or adds elements at index tensors of adjacent dimensions. Additions happen in a fixed
+/// order, so that results are deterministic.
 fn put_each(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -372,8 +372,8 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     }
     let out = e.out(args)?;
     let out = e.resize(out.id, &index.sizes)?;
-    // Only the part of the input that the index spans is read. If it is narrower in the first
-    // dimension on either side of `dim`, strides suffice.
+    // Only the part of the input that the index spans is read. If the index is narrower only in the
+    // first dimension on either side of `dim`, strides suffice for this.
     let mut part = index.sizes.clone();
     if let Some(size) = part.get_mut(dim) {
         *size = input.size(dim);
@@ -408,9 +408,9 @@ pub(super) fn values_and_places(
     Ok([values, places])
 }
 
-/// Emits a gather with one index per element: `out[…, k, …] = input[…, index[…, k, …], …]` over one
-/// dimension. The index may be narrower in the first dimension before it, and in the first one
-/// after it.
+/// Emits a gather with one index per element over one dimension:
+/// `out[…, k, …] = input[…, index[…, k, …], …]`. The index may be narrower than the input in the
+/// first dimension before this one, and in the first dimension after it.
 pub(super) fn take_each(
     e: &mut Encoder<'_, '_>,
     input: &Operand,

@@ -89,7 +89,8 @@ fn stack(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Places a tensor in a new one over one dimension, without a copy if the part is contiguous.
+/// Writes a tensor into a range of a new one over one dimension, without a copy if the range is
+/// contiguous.
 fn place(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -105,7 +106,7 @@ fn place(
     insert(e, input, out, dim, start, 1)
 }
 
-/// Writes a tensor into a part of another over one dimension.
+/// Emits a write of a tensor into a range of another over one dimension.
 pub(super) fn insert(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -120,8 +121,8 @@ pub(super) fn insert(
     let inner: usize = out.sizes.iter().skip(dim + 1).product();
     let outer: usize = out.sizes.iter().take(dim).product();
     let (length, pitch) = (input.size(dim) * inner, out.size(dim) * inner);
-    // One invocation writes four output elements. Rows must be so far apart that no group of four
-    // contains elements of two rows.
+    // One invocation writes four output elements. The distance between rows must be large enough
+    // that no group of four contains elements of two rows.
     let fits = start.checked_add(input.size(dim)).is_some_and(|end| end <= out.size(dim));
     let apart = step == 1 && fits && (outer == 1 || pitch - length >= 3);
     let quads = if apart { length.div_ceil(4) + 1 } else { 0 };
@@ -154,7 +155,7 @@ fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
     insert(e, &source, &out, dim, start, step)
 }
 
-/// The same for a single index of a dimension, which the source lacks.
+/// Writes a tensor to a single index of a dimension that the tensor lacks.
 fn select_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = SelectScatterArgs::of(args)?;
     let (input, mut source) = (e.tensor(call.input)?, e.tensor(call.src)?);
@@ -185,7 +186,7 @@ fn constant_pad(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     pad(e, &input, &out, &before, value)
 }
 
-/// Pads the last dimensions with elements of the tensor itself.
+/// Pads the last dimensions of a tensor with elements of that tensor.
 fn extend(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -220,7 +221,7 @@ fn extend(
     surround(e, &input, &out, &before, (around, 0.0))
 }
 
-/// Returns the padded sizes, and the padding before each dimension.
+/// Returns the padded sizes, and the number of padding elements before each dimension.
 fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Error> {
     if !pads.len().is_multiple_of(2) || pads.len() / 2 > input.rank() {
         return Err(Error::Invalid(format!(

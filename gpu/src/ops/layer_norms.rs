@@ -1,9 +1,9 @@
-//! Layer norms fused into the GEMMs that read them. A separate norm needs a dispatch with two
-//! barriers; in a tiled GEMM, which loads all elements of the rows anyway, it adds only a few
-//! instructions.
+//! Layer norms fused into the GEMMs that read their result. A separate norm needs a dispatch with
+//! two barriers. In a tiled GEMM, which loads all elements of the rows anyway, the norm adds only a
+//! few instructions.
 //!
-//! A norm is fused if it is read only by such GEMMs. They use weights that are scaled ahead of
-//! time, so these must be constant and fp16 ([`Normed`]).
+//! A norm is fused only if all its readers are GEMMs that support it. These use weights that are
+//! scaled ahead of time, so the weights must be constant and fp16 ([`Normed`]).
 
 use super::gemm_rows::{FEW_ROWS, takes_rows};
 use super::matmul::Product;
@@ -31,7 +31,7 @@ pub(super) struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Returns the norm that was fused into a GEMM that reads `normed`.
+    /// Returns the norm that was fused into a GEMM with the input `normed`.
     pub(super) fn of(e: &Encoder<'_, '_>, normed: &Operand) -> Result<Option<Self>, Error> {
         match e.left(normed.value, LateFusion::LayerNorm) {
             Some((call, _)) => Self::of_call(e, &call.args).map(Some),
@@ -39,7 +39,7 @@ impl LayerNorm {
         }
     }
 
-    /// Parses a call as a norm over rows.
+    /// Parses a call as a norm over the last dimension.
     pub(super) fn of_call(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
         let call = LayerNormArgs::of(args)?;
         Ok(LayerNorm {
@@ -50,7 +50,7 @@ impl LayerNorm {
         })
     }
 
-    /// Fuses the norm, which is the current call, into the readers of its result, if possible.
+    /// Fuses the current call, a norm, into the readers of its result, if all of them support it.
     pub(super) fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> bool {
         let value = out.value;
         let mut parameters = [&self.weight, &self.bias].into_iter().flatten();
@@ -66,7 +66,7 @@ impl LayerNorm {
             })
     }
 
-    /// Whether a GEMM that reads the rows can normalise them.
+    /// Whether a GEMM that reads the rows can normalise them itself.
     fn is_done_by(&self, e: &Encoder<'_, '_>, product: &Node) -> bool {
         let (Operator::LINEAR, [_, weight, rest @ .., out]) = (product.operator, &product.args[..])
         else {
@@ -133,7 +133,7 @@ impl LayerNorm {
     }
 }
 
-/// Whether a tensor is a whole constant in its original order.
+/// Whether a tensor is a whole constant whose elements have their original order.
 fn is_constant(e: &Encoder<'_, '_>, it: &Operand) -> bool {
     e.constant(it.id).is_some() && e.whole(it) == Some(it.id)
 }
@@ -213,7 +213,7 @@ mod tests {
         assert!(made(&graph(ScalarType::Float, 64)));
         assert!(made(&graph(ScalarType::Half, 3)));
         let half = || graph(ScalarType::Half, 64);
-        // The rows have other readers.
+        // Another call reads the normalised rows.
         let mut taken = half();
         taken.nodes.push(Node::new(Operator::ABS, vec![5, 12]));
         taken.outputs.push(12);

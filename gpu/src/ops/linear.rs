@@ -50,12 +50,12 @@ struct Bias {
     beta: f64,
 }
 
-/// Returns a scalar argument; 1 if absent.
+/// Returns a scalar argument; 1 if the call lacks it.
 fn factor(e: &Encoder<'_, '_>, given: Option<ValueId>) -> Result<f64, Error> {
     Ok(e.optional_float(given)?.unwrap_or(1.0))
 }
 
-/// Multiplies `[batch, m, k]` by `[batch, k, n]`, or the same without batches.
+/// Encodes a multiplication of `[batch, m, k]` by `[batch, k, n]`, or of `[m, k]` by `[k, n]`.
 fn multiply(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],

@@ -1,11 +1,12 @@
-//! Matrix multiplication (GEMM) for all operators: the choice of a kernel, and how it divides the
+//! Matrix multiplication (GEMM) for all operators: the choice of a kernel, and the division of its
 //! work.
 //!
 //! Small GEMMs and those with few rows use a kernel in which each invocation reads its operands
-//! from memory. So do GEMMs that currently have few rows of a possibly large number, such as the
-//! next token after a prompt. Others are tiled, with operands staged in shared memory. If there are
-//! too few tiles to saturate the device, several workgroups share the terms of a tile (split-K);
-//! the last one to finish, or another dispatch, adds up their sums.
+//! from memory. A GEMM whose number of rows is dynamic uses this kernel whenever it has few rows,
+//! such as for the next token after a prompt. All other GEMMs are tiled, with operands staged in
+//! shared memory. If the tiles are too few to saturate the device, several workgroups share the
+//! terms of a tile (split-K). The last workgroup to finish, or another dispatch, adds up their
+//! sums.
 
 use super::gemm_rows::FEW_ROWS;
 use super::tiling::{Factors, Means, Shape, Tiling};
@@ -27,11 +28,12 @@ pub(super) struct Product {
     n: usize,
     k: usize,
     pub(super) batches: usize,
-    /// After this many batches, `a` and the bias repeat.
+    /// The number of batches after which `a` and the bias repeat.
     pub(super) period: Option<usize>,
-    /// `a` is `[k][m]`, from [`transposed`](super::weights::transposed).
+    /// Whether `a` is `[k][m]`, as returned by [`transposed`](super::weights::transposed).
     pub(super) a_transposed: bool,
-    /// `b` is `[n][k]`; only for tiles ([`is_tiled`](super::tiling::is_tiled)), not for few rows.
+    /// Whether `b` is `[n][k]`. Only tiled GEMMs ([`is_tiled`](super::tiling::is_tiled)) with many
+    /// rows support this.
     pub(super) b_transposed: bool,
     /// The bias, its batch stride, and its row and column strides.
     pub(super) bias: Option<(Operand, usize, [usize; 2])>,
@@ -39,35 +41,36 @@ pub(super) struct Product {
     pub(super) beta: f64,
     /// An epilogue that replaces that of the call.
     pub(super) epilogue: Option<Epilogue>,
-    /// The maximum of batches, rows and columns, by which the kernel is chosen.
+    /// The maximum numbers of batches, rows and columns, which determine the kernel. `None` if they
+    /// equal the current ones.
     pub(super) bound: Option<[usize; 3]>,
-    /// Whether few rows are handled by another kernel and never occur here.
+    /// Whether another kernel computes the GEMM when it has few rows.
     pub(super) never_few: bool,
-    /// The constants for normalising the rows of `a` on the fly
-    /// ([`Normed`](crate::derived::Normed)); only for tilings that support it ([`Tiling::normed`]).
+    /// The constants for normalising the rows of `a` while they are loaded
+    /// ([`Normed`](crate::derived::Normed)). Only some tilings support this ([`Tiling::normed`]).
     pub(super) norm: Option<Operand>,
-    /// `b` contains images whose windows are the columns (implicit GEMM); only for tiles
-    /// ([`is_tiled`]).
+    /// If present, `b` contains images, and their windows are the columns of the second operand
+    /// (implicit GEMM). Only tiled GEMMs ([`is_tiled`]) support this.
     pub(super) windows: Option<Windows>,
 }
 
-/// The windows of an image as the columns of a matrix; its rows are the channels and their taps.
+/// The windows of an image as the columns of a matrix, whose rows are the channels and their taps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Windows {
-    /// In rows and columns.
+    /// The window in the dimensions of rows and columns.
     pub(super) window: [Window; 2],
     /// Rows and columns of the image.
     pub(super) size: [usize; 2],
-    /// Elements of an image, over all channels.
+    /// The number of elements of an image, over all channels.
     pub(super) picture: usize,
-    /// Rows and columns of windows.
+    /// The number of windows down and across.
     pub(super) count: [usize; 2],
     /// The depth dimension of 3D convolutions.
     pub(super) depth: Option<Depth>,
 }
 
-/// Builds a pipeline with the constants that all GEMM kernels share, which describe bias and
-/// epilogue, and further ones.
+/// Builds the pipeline of a GEMM kernel: the constants of bias and epilogue, which all GEMM kernels
+/// share, and additional ones.
 macro_rules! constants {
     ($pipeline:ident of $product:expr, $epilogue:expr, $bias:expr, $out:expr,
      {$($field:ident: $value:expr),* $(,)?}) => {
@@ -84,7 +87,8 @@ macro_rules! constants {
     };
 }
 
-/// The same for push constants.
+/// Builds the push constants of a GEMM kernel: those that all GEMM kernels share, and additional
+/// ones.
 macro_rules! push {
     ($push:ident of $common:expr, {$($field:ident: $value:expr),* $(,)?}) => {
         $push {
@@ -116,7 +120,7 @@ enum Way {
 }
 
 impl Way {
-    /// Returns alternatives for the same GEMM, including these tiles.
+    /// Returns alternatives for autotuning; those of an untiled GEMM include these tiles.
     fn others(&self, bound: Shape, shared: u32, tiles: Option<Tiling>, halves: bool) -> Vec<Self> {
         match self {
             Way::Tiles(tiling) => {
@@ -190,8 +194,8 @@ impl Product {
         if self.batches * self.m * self.n == 0 {
             return Ok(());
         }
-        // With other shapes, a single dispatch may read what several dispatches write now: the
-        // output must not overlap its inputs.
+        // With other shapes, a single dispatch may read memory that several dispatches write now.
+        // The output must therefore not overlap the inputs.
         e.reserve(&self.out);
         let epilogue = self.epilogue.take().or_else(|| e.take_epilogue());
         let epilogue = epilogue.unwrap_or_else(Epilogue::none);
@@ -199,8 +203,8 @@ impl Product {
         let [a_sizes, b_sizes] = [&self.a, &self.b].map(|factor| e.bound_sizes(factor));
         let k = if self.a_transposed { None } else { a_sizes.last().copied() };
         let (k, windows) = (k.unwrap_or(self.k), self.windows.is_some());
-        // Alignment is derived from bounds, too. A current shape with unaligned rows uses the same
-        // tiles, but loads fewer elements at a time.
+        // Alignment is derived from the largest shape, too. If rows of the current shape are
+        // unaligned, the tiles are the same, but each load has fewer elements.
         let rows = self.rows([batches, m, n, k], [&a_sizes, &b_sizes]);
         let octets = rows.iter().all(|pitch| pitch.is_multiple_of(8));
         let varies = e.is_dynamic(&self.out);
@@ -285,17 +289,17 @@ impl Product {
         })
     }
 
-    /// The bias, or any tensor for the unused binding.
+    /// Returns the bias, or any tensor for the unused binding.
     fn bias_or<'p>(&'p self, other: &'p Operand) -> &'p Operand {
         self.bias.as_ref().map_or(other, |bias| &bias.0)
     }
 }
 
-/// How many invocations may share a sum. Few choices keep the number of pipelines small.
+/// The numbers of invocations that may share a sum. Few choices keep the number of pipelines small.
 pub(super) const SHARES: [usize; 3] = [64, 16, 4];
 
-/// Chooses how many invocations share a sum over `count` terms, so that `tiles` times that number
-/// does not exceed what saturates the device.
+/// Chooses the number of invocations that share a sum over `count` terms. `tiles` times that number
+/// does not exceed the number of invocations that saturate the device.
 pub(super) fn share(busy: usize, tiles: usize, count: usize, choices: [usize; 3]) -> usize {
     let worthwhile = |shares: usize| {
         tiles.saturating_mul(shares) <= busy && count >= shares.saturating_mul(LEAST_TERMS)
@@ -303,13 +307,14 @@ pub(super) fn share(busy: usize, tiles: usize, count: usize, choices: [usize; 3]
     choices.into_iter().find(|shares| worthwhile(*shares)).unwrap_or(1)
 }
 
-/// The minimum number of terms per invocation.
+/// The minimum number of terms that each invocation adds up.
 const LEAST_TERMS: usize = 8;
 
-/// Returns a workgroup for tiles across and down, with shared sums.
+/// Returns the size of a workgroup for `across` by `down` tiles, in which `shares` invocations in z
+/// share a sum.
 pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
     match (shares, across > 1, down > 1) {
-        // More rows than the workgroup limit of devices.
+        // A number of rows beyond the workgroup limit of devices.
         (1, true, true) if down.div_ceil(4) > MOST_GROUPS => [1, 64, 1],
         (1, true, true) => [16, 4, 1],
         (1, _, false) => [64, 1, 1],
@@ -356,7 +361,7 @@ mod tests {
         Graph { values, nodes, inputs: vec![0, 1], outputs: vec![2], ..Graph::default() }
     }
 
-    /// A GEMM with as many tiles as counters, whose sums are shared.
+    /// A GEMM that has as many tiles as counters, with several workgroups per tile.
     #[test]
     fn products_of_any_number_of_tiles_are_shared() {
         let tensor = |sizes: [usize; 2]| tensor(ScalarType::Float, false, &sizes);
@@ -368,7 +373,7 @@ mod tests {
             state.busy = 1 << 19;
             let (steps, _) = encode(&graph, &mut state, true).unwrap();
             assert_eq!(steps.len(), 1);
-            // Several workgroups per tile, added up by the last one.
+            // Several workgroups share a tile, and the last one adds up their sums.
             assert!(steps[0].groups[2] > 1);
         }
     }
@@ -433,8 +438,8 @@ mod tests {
         assert_eq!(factors([512, 4092, 2048], [false; 2])[1..], [0, 0], "unaligned rows");
     }
 
-    /// More matrices than devices support in z are split into several dispatches of one pipeline,
-    /// each with the index of its first batch.
+    /// If more matrices exist than devices support in z, they are split into several dispatches of
+    /// one pipeline. Each has the index of its first batch.
     #[test]
     fn batches_are_dispatched_in_turns() {
         let tensor = |sizes: [usize; 3]| tensor(ScalarType::Float, true, &sizes);
@@ -466,7 +471,8 @@ mod tests {
         }
     }
 
-    /// More rows of few columns than the workgroup limit, for example the pixels of an image.
+    /// More rows than the workgroup limit, each with few columns, for example the pixels of an
+    /// image.
     #[test]
     fn many_rows_have_workgroups_for_more_of_them() {
         for (rows, workgroup) in [(2_000_000, [16, 4, 1]), (8_294_400, [1, 64, 1])] {
@@ -492,8 +498,8 @@ mod tests {
         assert!(warmup::pipelines(&graph, &state, usize::MAX).is_empty());
     }
 
-    /// The next token after a prompt uses a kernel of its own, whose pipeline is created at load
-    /// time.
+    /// The next token after a prompt uses another kernel than the prompt. Its pipeline is created
+    /// at load time.
     #[test]
     fn few_rows_of_what_may_be_many_have_no_tiles() {
         let tensor = |sizes: [usize; 2], dynamic| tensor(ScalarType::Half, dynamic, &sizes);
@@ -525,7 +531,8 @@ mod tests {
         }
     }
 
-    /// Memory suffices for the tiles of fewer rows, and few rows do not use large tiles.
+    /// The planned memory suffices for the tiles of fewer rows, and few rows do not use large
+    /// tiles.
     #[test]
     fn large_tiles_are_for_many_rows_and_others_stay_possible() {
         let tensor = |sizes: [usize; 2], dynamic| tensor(ScalarType::Half, dynamic, &sizes);

@@ -66,28 +66,28 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Encodes a call.
+/// A function that encodes a call with these arguments.
 pub(crate) type EncodeFn = fn(&mut Encoder<'_, '_>, &[ValueId]) -> Result<(), Error>;
 
-/// Returns the element-wise computation of a call.
+/// A function that returns the element-wise computation of a call with these arguments.
 pub(crate) type StageFn = fn(&Encoder<'_, '_>, &[ValueId]) -> Result<Stage, Error>;
 
-/// A supported operator.
+/// A supported operator, and the functions that encode it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) operator: Operator,
     pub(crate) encode: EncodeFn,
-    /// For element-wise operators, which can be fused into chains.
+    /// The computation of an element-wise operator, which can be fused into chains.
     pub(crate) stage: Option<StageFn>,
-    /// Whether the stage exists for floats, so that it can be part of a chain.
+    /// Whether the element-wise computation supports floats, so that it can be part of a chain.
     pub(crate) chains: bool,
-    /// Whether it is one of the functions of activations.glsl, which epilogues support.
+    /// Whether the operator is a function of activations.glsl. Epilogues support these functions.
     pub(crate) is_activation: bool,
-    /// Whether it supports an epilogue.
+    /// Whether an epilogue can be fused into the operator.
     pub(crate) takes_epilogue: bool,
 }
 
-/// An entry of an operator table.
+/// Returns a table entry for an operator.
 pub(crate) const fn operator(of: Operator, encode: EncodeFn) -> Entry {
     Entry {
         operator: of,
@@ -99,27 +99,27 @@ pub(crate) const fn operator(of: Operator, encode: EncodeFn) -> Entry {
     }
 }
 
-/// The entry of an element-wise operator.
+/// Returns a table entry for an element-wise operator.
 pub(crate) const fn pointwise(of: Operator, stage: StageFn) -> Entry {
     Entry { stage: Some(stage), chains: true, ..operator(of, elementwise::encode) }
 }
 
-/// The entry of one of the functions of activations.glsl.
+/// Returns a table entry for a function of activations.glsl.
 pub(crate) const fn activation(of: Operator, stage: StageFn) -> Entry {
     Entry { is_activation: true, ..pointwise(of, stage) }
 }
 
-/// The entry of an element-wise operator for integers only.
+/// Returns a table entry for an element-wise operator that supports only integers.
 pub(crate) const fn pointwise_integers(of: Operator, stage: StageFn) -> Entry {
     Entry { chains: false, ..pointwise(of, stage) }
 }
 
-/// The entry of a matrix multiplication or convolution.
+/// Returns a table entry for a matrix multiplication or convolution, which supports epilogues.
 pub(crate) const fn product(of: Operator, encode: EncodeFn) -> Entry {
     Entry { takes_epilogue: true, ..operator(of, encode) }
 }
 
-/// The families. A new operator is added to the table of its family.
+/// The operator tables of all families. A new operator is added to the table of its family.
 const FAMILIES: &[&[Entry]] = &[
     attention::OPERATORS,
     caches::OPERATORS,
@@ -157,12 +157,12 @@ const FAMILIES: &[&[Entry]] = &[
     views::OPERATORS,
 ];
 
-/// The maximum number of element reads of a dispatch in which each output reads many elements:
-/// devices abort dispatches that last seconds.
+/// The maximum number of element reads of a dispatch in which each output element reads many
+/// elements: devices abort dispatches that last seconds.
 const MOST_LOOKS: u64 = 1 << 32;
 
-/// Rejects a tensor if each of its elements reads a whole dimension that may be longer than
-/// `longest`, or if the total is too much.
+/// Rejects a tensor for which each output element would read a whole dimension, if that dimension
+/// may be longer than `longest` or the total number of reads is too large.
 fn check_line(
     e: &Encoder<'_, '_>,
     tensor: &Operand,
@@ -201,7 +201,7 @@ fn check_looks(outputs: usize, each: usize) -> Result<(), Error> {
     }
 }
 
-/// The entry of each operator, by its index.
+/// Table entries by the index of their operator.
 static TABLE: [Option<&Entry>; Operator::COUNT] = {
     let mut table = [None; Operator::COUNT];
     let mut family = 0;
@@ -218,7 +218,7 @@ static TABLE: [Option<&Entry>; Operator::COUNT] = {
     table
 };
 
-/// Encodes a call, which may be a part of another.
+/// Encodes a call. It may be a part of a fused call.
 pub(crate) fn encode(e: &mut Encoder<'_, '_>, call: &Node) -> Result<(), Error> {
     let entry = find(call.operator)
         .ok_or_else(|| Error::unsupported(format!("operator {:?}", call.operator)))?;

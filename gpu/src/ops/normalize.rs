@@ -1,7 +1,7 @@
 //! Softmax and normalisations.
 //!
-//! Contiguous rows of limited length need one dispatch ([`row`]); for others, separate dispatches
-//! compute their statistics first.
+//! Contiguous rows of limited length need one dispatch ([`row`]). For other rows, separate
+//! dispatches compute their statistics first.
 
 use super::elementwise::{apply_binary, apply_unary_with};
 use super::layer_norms::LayerNorm;
@@ -50,7 +50,7 @@ fn softmax(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(
     if out.numel() == 0 {
         return Ok(());
     }
-    // If the rows are not contiguous at the bound, all shapes use several dispatches.
+    // If the rows are not contiguous at the largest shape, all shapes use several dispatches.
     let apart = e.bound_sizes(&input).iter().skip(dim + 1).product();
     let rows = Rows { inner: apart, ..Rows::from_dim(e, &input, dim) };
     if rows.are_short() {
@@ -65,7 +65,7 @@ fn softmax(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(
     normalize(e, function, &input, [&max, &sum], spread, Weights::default(), 0.0, &out)
 }
 
-/// Encodes a layer norm, unless it is fused into the readers of its rows.
+/// Encodes a layer norm, unless it is fused into the calls that read its result.
 fn left_layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = LayerNormArgs::of(args)?;
     let norm = LayerNorm::of_call(e, args)?;
@@ -100,7 +100,7 @@ pub(super) fn layer_norm(
     centered(e, input, rows, weights, *epsilon, &out)
 }
 
-/// Emits a normalisation of so many rows, whose channels have a weight and a bias each.
+/// Emits a normalisation of this many rows. Each channel has a weight and a bias.
 fn by_channels(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -134,7 +134,7 @@ fn group_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 }
 
 /// Encodes a batch norm with the statistics of its input. For a batch of one, these are the
-/// statistics of each channel, which is a row.
+/// statistics of each channel, so that each channel is normalised as a row.
 fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = BatchNormNoStatsArgs::of(args)?;
     let input = e.tensor(call.input)?;
@@ -149,7 +149,7 @@ fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     by_channels(e, args, &input, [call.weight, call.bias], channels, epsilon)
 }
 
-/// Encodes an RMS norm, unless the calls that read it compute it.
+/// Encodes an RMS norm, unless the calls that read its result compute the norm themselves.
 fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId], is_prologue: bool) -> Result<(), Error> {
     let norm = Norm::of_call(e, args)?;
     let out = e.out(args)?;
@@ -178,7 +178,7 @@ fn batch_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     normalize(e, AFFINE, &input, [&scale, &scale], [1, 1], weights, 0.0, &out)
 }
 
-/// Emits the scale and shift of a batch norm, computed in every run.
+/// Emits the computation of a batch norm's scale and shift in every run.
 fn scale_and_shift(
     e: &mut Encoder<'_, '_>,
     [weight, bias, mean, variance]: [ValueId; 4],
@@ -214,8 +214,8 @@ fn scale_and_shift(
     Ok([scale, shift])
 }
 
-/// Returns the parameters for computing scale and shift at load time; `None` if one is not
-/// constant.
+/// Returns the parameters for computing a batch norm's scale and shift at load time; `None` if any
+/// of them is not constant.
 fn constant_batch_norm(
     e: &Encoder<'_, '_>,
     parameters: [ValueId; 4],
@@ -253,7 +253,7 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Value};
 
-    /// For all shapes, softmax uses the algorithm that was chosen when memory was planned.
+    /// For all shapes, softmax uses the algorithm that was chosen for the largest shape.
     #[test]
     fn smaller_shapes_take_the_same_pipelines() {
         for dim in [0, 1, 2] {

@@ -1,5 +1,5 @@
-//! RMS norms that GEMVs of few rows compute ([`crate::passes`] fuses them). If a GEMV kernel turns
-//! out not to support it, the norm's own kernel is dispatched.
+//! RMS norms that GEMVs compute themselves ([`crate::passes`] fuses them). If a GEMV kernel does
+//! not support the norm after all, the norm is dispatched separately.
 
 use super::gemm_rows::FEW_ROWS;
 use super::row_norms::{Sum, emit_rms_norm};
@@ -9,22 +9,23 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::RmsNormArgs;
 
-/// The norm before a GEMM.
+/// The RMS norm of the rows of a GEMM.
 #[derive(Debug)]
 pub(super) struct Norm {
     pub(super) input: Operand,
     pub(super) weight: Operand,
     pub(super) epsilon: f64,
-    /// Whether the norm is currently fused; it may be with fewer rows.
+    /// Whether the GEMVs compute the norm for the current number of rows. With more rows, the norm
+    /// is dispatched separately.
     pub(super) is_left: bool,
 }
 
 impl Norm {
-    /// Returns the norm before a GEMM that reads `normed`, if it may be fused.
+    /// If `normed` is the result of a norm that can be fused, returns that norm.
     pub(super) fn of(e: &mut Encoder<'_, '_>, normed: &Operand) -> Result<Option<Self>, Error> {
         let Some(call) = e.prologue(normed.value) else { return Ok(None) };
         let norm = Self::of_call(e, &call.args)?;
-        // The norm's inputs must be alive at the GEMM for any shape.
+        // The norm's inputs must stay alive until the GEMM for any shape.
         e.reserve(&norm.input);
         e.reserve(&norm.weight);
         Ok(Some(norm))
@@ -39,7 +40,7 @@ impl Norm {
         Ok(Norm { input, weight, epsilon, is_left })
     }
 
-    /// Emits the norm's own kernel, with a fused sum if the rows are short.
+    /// Emits a separate dispatch for the norm, with a fused sum if the rows are short.
     pub(super) fn emit(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -61,7 +62,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Value};
     use torchlet_graph::operators::Operator;
 
-    /// A norm of `rows` rows and a GEMM of it; `other` is an additional reader.
+    /// A norm of `rows` rows and a GEMM of the result; `other` is an additional reader of the
+    /// result.
     fn graph(rows: usize, other: Option<Operator>) -> Graph<'static> {
         let float = ScalarType::Float;
         let values = vec![

@@ -17,10 +17,10 @@ use torchlet_shaders::functions::binary;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::NORMED_SUM, encode)];
 
-/// Returns the operands of a sum of shape `sizes`, of which the last `normalized` dimensions are
-/// normalised: first the one with that shape, then the one that may broadcast over rows. Returns
-/// `None` if a single dispatch does not suffice: the shader needs whole groups of four elements of
-/// one type.
+/// Returns the operands of a sum of shape `sizes`, whose last `normalized` dimensions are
+/// normalised. The first operand has that shape; the second may broadcast over rows. Returns `None`
+/// if a single dispatch does not suffice: the shader needs whole groups of four elements of one
+/// type.
 pub(crate) fn terms(
     a: &Operand,
     b: &Operand,
@@ -65,7 +65,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let terms = terms(&a, &b, &sum.sizes, normalized).filter(one_type);
     let whole = match terms {
         Some(terms) => {
-            // Other shapes may need it.
+            // Smaller shapes may need it.
             if !is_kept && [&a, &b].into_iter().any(|term| e.is_dynamic(term)) {
                 e.reserve(&sum);
             }
@@ -97,7 +97,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Value};
     use torchlet_graph::operators::Operator;
 
-    /// For all shapes, memory suffices, and the sum is computed separately or in the norm.
+    /// For all shapes, the planned memory suffices, whether the sum is dispatched separately or
+    /// fused.
     #[test]
     fn sums_take_a_dispatch_where_rows_lie_otherwise() {
         let float = ScalarType::Float;

@@ -42,16 +42,17 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// The longest dimension for sorting by comparing each element with all others.
+/// The maximum length for sorting by comparing each element with all others.
 const LONGEST: usize = 1 << 14;
-/// The minimum number of elements for merge sort.
+/// The minimum length for merge sort.
 const LEAST_OF_RUNS: usize = 1 << 11;
-/// The elements of the initial runs.
+/// The length of the initial runs of merge sort.
 const RUN: usize = 1 << 5;
-/// The longest dimension for merge sort.
+/// The maximum length for merge sort.
 const LONGEST_OF_RUNS: usize = 1 << 24;
 
-/// Encodes a sort: values and indices of the first `first` elements, or of all.
+/// Encodes a sort over one dimension. Outputs the values and indices of the first `first` elements,
+/// or of all elements.
 fn order(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -76,7 +77,7 @@ fn order(
     if values.numel() == 0 {
         return Ok(());
     }
-    // Decided by bounds, so that dynamic shapes always use the same kernels.
+    // Decided by the largest shape, so that dynamic shapes always use the same kernels.
     let longest = check_length(e, &input, dim, LONGEST_OF_RUNS)?;
     if longest >= LEAST_OF_RUNS {
         merge(e, &input, &places, (dim, first), descending, longest)?;
@@ -122,7 +123,7 @@ fn merge(
     gather(e, &from, places, &sizes, &strides, 0)
 }
 
-/// The median of all elements.
+/// Encodes the median of all elements.
 fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let input = e.tensor(e.ends(args)?.0)?;
     let input = Operand { sizes: vec![input.numel()], ..input };
@@ -131,7 +132,8 @@ fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
     let out = e.resize(out.id, &[])?;
     let place = e.temporary(Element::I32, &[1])?;
     if input.numel() == 0 {
-        // NaN, as in PyTorch; for integers, PyTorch's result depends on the processor.
+        // If the input is empty: NaN, as in PyTorch. For integers, PyTorch's result depends on the
+        // processor.
         return match out.element.is_floating() {
             true => apply_fill(e, &out, f64::NAN, 0.0),
             false => Err(Error::unsupported("the median of an empty integer tensor")),
@@ -141,7 +143,7 @@ fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
     emit(e, pipeline, [&input, &place, &out], 0, 1)
 }
 
-/// Medians over one dimension, with their indices.
+/// Encodes medians over one dimension, with their indices.
 fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let call = ReduceDimArgs::of(args)?;
     let input = e.tensor(call.input)?;

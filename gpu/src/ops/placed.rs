@@ -1,9 +1,9 @@
-//! GEMVs whose results are rotated or written to a cache: queries, keys and values of language
-//! models.
+//! GEMVs whose kernel rotates the result or writes it to a cache: queries, keys and values of
+//! language models.
 //!
-//! For few rows, the rotation and the cache update cost only their launch overhead. Such a GEMV is
-//! therefore fused into the call that reads its result: its kernel rotates the rows and writes them
-//! to their final location.
+//! For few rows, the separate dispatch of a rotation or cache update costs only launch overhead.
+//! The GEMV is therefore fused into the call that reads its result. The GEMV kernel rotates the
+//! rows and writes them to their final location.
 
 use super::caches;
 use super::gemm_rows::FEW_ROWS;
@@ -22,8 +22,8 @@ use torchlet_shaders::{GemvPlaced, Pipeline};
 /// The maximum number of views between a GEMV and its reader.
 const MOST_VIEWS: usize = 4;
 
-/// Fuses the current call, a GEMV, into the reader of its result, if it has few rows. Whether it is
-/// supported is decided by the bounds of shapes.
+/// If the current call is a GEMV of few rows, fuses it into the call that reads its result. The
+/// largest shape decides whether that call supports it.
 pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>) -> bool {
     if !e.operator().is_ok_and(weighs_floats) || !e.can_run(&GemvPlaced::MODULE) {
         return false;
@@ -39,8 +39,9 @@ pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>)
     leave_to(e, LateFusion::Gemv, (&it.out, 0), &inputs, takes)
 }
 
-/// Fuses an output of the current call into its only reader, directly or through views, if `takes`
-/// returns true for that call and its argument index. The reader then reads the inputs instead.
+/// If an output of the current call has only one reader, directly or through views, fuses the
+/// output into that call. `takes` returns whether the reader supports this, given its argument
+/// index. The reader then reads `inputs` instead.
 pub(super) fn leave_to(
     e: &mut Encoder<'_, '_>,
     fusion: LateFusion,
@@ -54,10 +55,10 @@ pub(super) fn leave_to(
     })
 }
 
-/// The only call that reads a value.
+/// The only call that reads a value, directly or through views.
 struct Taker<'e> {
     call: &'e Node,
-    /// The index of the argument that is the value, or the last view of it.
+    /// The index of the argument that is the value or the last view of it.
     place: usize,
     views: Vec<ValueId>,
 }
@@ -84,7 +85,7 @@ fn taker<'e>(e: &Encoder<'e, '_>, value: &Operand) -> Option<Taker<'e>> {
     }
 }
 
-/// Whether an operator keeps the elements of its input in order.
+/// Whether the output of an operator has the elements of its input in the same order.
 fn is_view(operator: Operator) -> bool {
     matches!(
         operator,
@@ -95,13 +96,13 @@ fn is_view(operator: Operator) -> bool {
     )
 }
 
-/// Returns the GEMV that was fused into the readers of a value, which is its result or a view of
-/// it.
+/// If a value is the result of a GEMV that was fused into its readers, or a view of that result,
+/// returns the GEMV.
 fn left<'e>(e: &Encoder<'e, '_>, value: &Operand) -> Option<&'e Node> {
     e.left(e.whole(value)?, LateFusion::Gemv).map(|(call, _)| call)
 }
 
-/// Returns the tensors that a fused GEMV reads in place of `value`.
+/// Returns the tensors that the fused GEMV of `value` reads; empty if no GEMV was fused.
 pub(super) fn read_by_left(
     e: &mut Encoder<'_, '_>,
     value: &Operand,
@@ -112,8 +113,9 @@ pub(super) fn read_by_left(
     read.unwrap_or_default().iter().map(|id| e.tensor(*id)).collect()
 }
 
-/// Emits the GEMV that was fused into `value`, with the target `placing`. Returns `false` if there
-/// is no such GEMV, or if its kernel does not support the target; `value` is then computed.
+/// If `value` is the result of a fused GEMV, emits the GEMV so that it writes to the target
+/// `placing`. Returns `false` if no GEMV was fused. Also returns `false` if the kernel does not
+/// support the target; the GEMV then writes `value`.
 pub(super) fn place(
     e: &mut Encoder<'_, '_>,
     value: &Operand,
@@ -128,7 +130,7 @@ pub(super) fn place(
     let norm = Norm::of(e, &it.input)?;
     let norm = norm.as_ref();
     let Some(regular) = Regular::of(e, &it)? else { return Ok(false) };
-    // For all shapes, the inputs must still be alive here, and the output must already be.
+    // For all shapes, the inputs must still be alive here, and the output must be alive already.
     [&it.input, &it.out].into_iter().for_each(|operand| e.reserve(operand));
     if it.m > FEW_ROWS {
         return Ok(false);
@@ -137,7 +139,7 @@ pub(super) fn place(
         regular.place(e, &it, norm, placing)?;
         return Ok(true);
     }
-    // The head size differs from the planned one.
+    // The head size differs from the one for which memory was planned.
     regular.encode(e, &it, &Epilogue::none(), norm)?;
     Ok(false)
 }
@@ -157,8 +159,8 @@ mod tests {
 
     const FLOAT: ScalarType = ScalarType::Float;
 
-    /// At most `most` rows of 128, a GEMV of them with eight heads of 8, its view, and the rotation
-    /// of that; `other` adds another reader of the GEMV's result.
+    /// At most `most` rows of 128, a GEMV of them with eight heads of 8, a view of the result, and
+    /// the rotation of that view. `other` adds another reader of the GEMV's result.
     fn graph(most: usize, other: bool) -> Graph<'static> {
         let dynamic = |sizes: &[usize]| match tensor(FLOAT, sizes, false) {
             Value::Tensor(tensor) => Value::Tensor(Tensor { dynamic: true, ..tensor }),
@@ -186,7 +188,7 @@ mod tests {
         Graph { values, nodes, inputs: vec![0, 5], outputs, ..Graph::default() }
     }
 
-    /// Returns the shaders for each number of rows, with memory planned for the maximum.
+    /// Returns the shaders for each number of rows, if memory is planned for the maximum.
     fn shaders(
         graph: &Graph<'_>,
         features: &[DeviceFeature],
@@ -195,7 +197,7 @@ mod tests {
         shaders_of(graph, features, GemvPlaced::MODULE.bindings, rows)
     }
 
-    /// The same with a limit on the buffers that a shader binds.
+    /// Returns these shaders for a device that limits the number of buffers of a shader.
     fn shaders_of(
         graph: &Graph<'_>,
         features: &[DeviceFeature],

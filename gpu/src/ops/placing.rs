@@ -1,20 +1,20 @@
-//! Where GEMVs write their rows, and how they rotate them.
+//! The target of a GEMV's rows in memory, and their rotation.
 
 use super::quantized::Weighted;
 use crate::tensors::Operand;
 use torchlet_shaders::RotaryPush;
 
-/// Forms of rotation, as the shaders number them.
+/// The forms of rotation, with the values that shaders use.
 pub(super) const NEIGHBOURS: u32 = 0;
 pub(super) const HALVES: u32 = 1;
 pub(super) const COMBINED: u32 = 2;
 const NONE: u32 = 3;
 
-/// The target of a GEMV's rows, and their rotation.
+/// The target of a GEMV's rows, and the rotation to apply to them.
 pub(super) struct Placing<'p> {
-    /// The form, cosines and sines.
+    /// The form of rotation, and the cosines and sines; `None` if rows are not rotated.
     pub(super) rotation: Option<(u32, [&'p Operand; 2])>,
-    /// The push constants of the kernel that only rotates.
+    /// The push constants of the rotation shader, which also describe the target.
     pub(super) push: RotaryPush,
     pub(super) out: &'p Operand,
 }
@@ -28,12 +28,12 @@ impl Placing<'_> {
         self.rotation.map(|(_, angles)| angles)
     }
 
-    /// Whether rotated pairs are not neighbours.
+    /// Whether the two elements of a rotated pair are half a head apart.
     pub(super) fn in_pairs(&self) -> bool {
         self.form() == HALVES
     }
 
-    /// Whether the GEMV kernel supports it.
+    /// Whether the GEMV kernel supports this target and rotation for the result of `it`.
     pub(super) fn fits(&self, it: &Weighted) -> bool {
         let push = &self.push;
         let [row, positions] = [push.heads.checked_mul(push.depth), Some(push.positions)]

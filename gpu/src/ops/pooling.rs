@@ -53,7 +53,7 @@ enum Kind {
     Mean { count_padding: bool, divisor: i32 },
 }
 
-/// The maximum number of elements of a plane that a single window may cover.
+/// The maximum number of elements of a plane, if a single window may cover all of it.
 const LARGEST_PLANE: usize = 1 << 22;
 
 /// The mean over all elements of a window.
@@ -69,7 +69,7 @@ fn max_pool(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     pool(e, args, &input, windows, Kind::Largest)
 }
 
-/// Encodes adaptive pooling, with a given number of windows.
+/// Encodes adaptive pooling, which has a given number of windows.
 fn adaptive(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -92,8 +92,9 @@ fn adaptive(
     emit(e, args, &input, &plane, [Window::NONE; 2], out_size, kind, true)
 }
 
-/// Encodes adaptive average pooling in 3D: first the mean over planes, which have equal numbers of
-/// elements, then the mean over depth.
+/// Encodes adaptive average pooling in 3D: first the mean over rows and columns, then the mean over
+/// depth. The planes of a window have equal numbers of elements, so the mean of their means is
+/// correct.
 fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = AdaptivePoolArgs::of(args)?;
     let input = e.tensor(call.input)?;
@@ -129,8 +130,8 @@ fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     slide(e, [&planes, &out, &out], along, none, MEAN, true)
 }
 
-/// Checks a number of windows over a size. The shader computes the edges of windows from products
-/// of both, which must not overflow.
+/// Checks the number of windows over a dimension. The shader multiplies it by the size to compute
+/// the edges of windows, which must not overflow.
 fn as_many(wanted: i64, size: usize) -> Result<usize, Error> {
     let fits = |wanted: &usize| {
         let edge = wanted.checked_add(1).and_then(|end| end.checked_mul(size.max(1)));
@@ -153,10 +154,10 @@ fn check_size(size: [usize; 2]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The window arguments of a call, for each dimension or for all.
+/// The window arguments of a call; each is a list with one value per dimension, or one for all.
 #[derive(Debug, Clone)]
 struct Windows {
-    /// The number of pooled dimensions; 1D pooling counts as 2D with a first size of 1.
+    /// The number of pooled dimensions. 1D pooling counts as 2D with a first dimension of size 1.
     lines: usize,
     kernel: Vec<i64>,
     stride: Vec<i64>,
@@ -177,7 +178,7 @@ impl Windows {
         Ok(Windows { lines: 2, kernel, stride, padding, dilation, ceil })
     }
 
-    /// Converts 1D windows to 2D windows with a first size of 1.
+    /// Converts 1D windows to 2D windows whose first dimension has size 1.
     fn in_one_dimension(self) -> Result<Self, Error> {
         let lift = |list: &[i64], neutral: i64| match list {
             [] => Ok(Vec::new()),
@@ -194,7 +195,8 @@ impl Windows {
     }
 }
 
-/// The pooled dimensions of a tensor; a single one counts as two with a first size of 1.
+/// Returns the pooled dimensions of a tensor. A single one counts as two, of which the first has
+/// size 1.
 struct Plane {
     lines: usize,
     size: [usize; 2],
@@ -270,8 +272,8 @@ fn emit(
     slide(e, [input, &out, &indices], [plane.size, out_size], window, kind, adaptive)
 }
 
-/// Emits the dispatch over planes. `y` and `x` are ignored if `adaptive`. Without index output,
-/// pass `out` as `indices`.
+/// Emits the dispatch over planes. If `adaptive` is set, `y` and `x` are ignored. Without an index
+/// output, pass `out` as `indices`.
 fn slide(
     e: &mut Encoder<'_, '_>,
     [input, out, indices]: [&Operand; 3],

@@ -1,9 +1,9 @@
 //! Recurrent layers: all steps of a sequence in one dispatch, or one dispatch per step.
 //!
-//! [`crate::passes`] fuses the unrolled steps into calls of `torchlet.recurrent`. The input
-//! projection stays a separate GEMM over all steps. For small states, one workgroup computes all
-//! steps of a batch row; it reads the recurrent weights in every step, unless they fit into
-//! registers. Otherwise, several workgroups divide each step.
+//! [`crate::passes`] fuses the unrolled steps into calls of `torchlet.recurrent`. A separate GEMM
+//! computes the input projection of all steps. For small states, one workgroup computes all steps
+//! of a batch row. It reads the recurrent weights in every step, unless they fit into registers.
+//! For larger states, several workgroups divide each step.
 
 use super::weights::transposed;
 use super::{Entry, operator};
@@ -21,12 +21,12 @@ pub(super) const OPERATORS: &[Entry] = &[operator(Operator::RECURRENT, encode)];
 /// The maximum state size, since each element has its own invocation.
 const MOST_HIDDEN: usize = 256;
 
-/// The maximum number of loads per invocation and step: with more, a step in one workgroup lasts
-/// longer than in many.
+/// The maximum number of loads per invocation and step for one workgroup. With more loads, a step
+/// in one workgroup lasts longer than in many workgroups.
 const MOST_LOADS: usize = 56;
 
-/// The limit if many workgroups are not supported: still faster than separate GEMMs and cells, at 7
-/// to 9 µs per step.
+/// The maximum number of loads if the layer cannot be divided among many workgroups. One workgroup
+/// is then still faster than separate GEMMs and cells, at 7 to 9 µs per step.
 const MOST_LOADS_FOR_ALL: usize = 128;
 
 /// The maximum number of weights that an invocation keeps in registers.
@@ -64,27 +64,29 @@ impl Cell {
     }
 }
 
-/// The maximum number of batch rows, each of which reads the weights again. With more rows, single
-/// steps keep the device busy.
+/// The maximum number of batch rows for one workgroup per row, because each workgroup reads all
+/// weights. With more rows, separate steps keep the device busy.
 const MOST_ROWS: usize = 256;
 
-/// The maximum number of rows for steps with many workgroups, since each row reads all weights.
+/// The maximum number of batch rows for steps with many workgroups, because all weights are read
+/// for each row.
 const MOST_ROWS_OF_STEPS: usize = 16;
 
-/// The maximum number of steps of a layer, each possibly a dispatch: more than any exported program
-/// has.
+/// The maximum number of steps of a layer, each of which may be a dispatch. No known exported
+/// program has more steps.
 pub(crate) const MOST_STEPS: usize = 1 << 16;
 
-/// Invocations per workgroup for a part of a step, and the number of state elements it computes.
+/// For steps with many workgroups: invocations per workgroup, and the number of state elements that
+/// a workgroup computes.
 const STEP_WORKGROUP: usize = 256;
 const STEP_ELEMENTS: usize = 8;
 
-/// How the steps of a layer are dispatched.
+/// The division of a layer into dispatches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// One workgroup computes all steps of a row.
+    /// One dispatch, in which one workgroup computes all steps of a batch row.
     Rows,
-    /// Many workgroups compute a step; each step is a dispatch.
+    /// One dispatch per step, with many workgroups.
     Steps,
 }
 
@@ -99,19 +101,20 @@ fn way(rows: usize, hidden: usize, gates: usize) -> Option<Way> {
     }
 }
 
-/// Whether a layer of this size should be one call; otherwise its steps stay separate calls.
+/// Whether a layer of this size should be fused into one call; otherwise, the steps stay separate
+/// calls.
 pub(crate) fn recurs(rows: usize, hidden: usize, gates: usize) -> bool {
     way(rows, hidden, gates).is_some()
 }
 
-/// How the invocations of a workgroup divide the dot products of a step.
+/// The division of a step's dot products among the invocations of a workgroup.
 #[derive(Debug, Clone, Copy)]
 struct Shares {
     lanes: usize,
-    /// The number of weights that an invocation keeps in registers. If it is 1, weights are read in
-    /// each step, for four dot products at a time.
+    /// The number of weights that an invocation keeps in registers. If it is 1, the weights are
+    /// read in each step, for four dot products at a time.
     kept: usize,
-    /// How many invocations share four dot products.
+    /// The number of invocations that share four dot products.
     parts: usize,
 }
 
@@ -126,14 +129,15 @@ impl Shares {
         Shares { lanes: MOST_HIDDEN, kept: 1, parts: (MOST_HIDDEN / sums.div_ceil(4)).max(1) }
     }
 
-    /// Returns the loads per invocation and step.
+    /// Returns the number of loads per invocation and step.
     fn loads(self, hidden: usize, gates: usize) -> usize {
         let turns = ((gates * hidden).div_ceil(4) * self.parts).div_ceil(self.lanes);
         if self.kept > 1 { 0 } else { hidden.div_ceil(self.parts) * turns }
     }
 }
 
-/// The positions of steps among rows: the first, and the distance to the next.
+/// The row of each step in a tensor: that of the first step, and the distance from one step to the
+/// next.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     first: i32,
@@ -141,7 +145,7 @@ struct Places {
 }
 
 impl Places {
-    /// Parses the positions from two arguments, and checks that they are below `count`.
+    /// Parses the rows from two arguments, and checks that they are below `count`.
     fn of(
         e: &Encoder<'_, '_>,
         [first, next]: [ValueId; 2],
@@ -165,7 +169,7 @@ impl Places {
         Ok(Places { first: narrow(first)?, next: narrow(next)? })
     }
 
-    /// Returns the position of a step.
+    /// Returns the row of a step.
     fn at(self, step: usize) -> Result<u32, Error> {
         let step = i64::try_from(step).unwrap_or(i64::MAX);
         let place = i64::from(self.next).checked_mul(step);
@@ -176,12 +180,12 @@ impl Places {
     }
 }
 
-/// A layer with consistent tensors.
+/// The arguments of a layer, whose shapes were checked.
 struct Layer {
     cell: Cell,
     /// The input projection of all steps.
     x: Operand,
-    /// The initial hidden state and cell state.
+    /// The initial hidden state and the initial cell state.
     h: Operand,
     c: Option<Operand>,
     w: Operand,
@@ -189,7 +193,7 @@ struct Layer {
     steps: usize,
     from: Places,
     to: Places,
-    /// The hidden states; and the last cell state, if requested.
+    /// The hidden states, and the last cell state if it is an output.
     out: Operand,
     last: Option<Operand>,
     rows: usize,
@@ -197,8 +201,8 @@ struct Layer {
 }
 
 /// Arguments: input projection, hidden state, cell state, recurrent weights and bias; cell type,
-/// number of steps, their positions in the inputs and in the results; the output states, or these
-/// and the last cell state.
+/// number of steps, their rows in the inputs and in the results. Output: the hidden states, or a
+/// list of these and the last cell state.
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let layer = Layer::of(e, args)?;
     if layer.rows == 0 || layer.hidden == 0 {
@@ -269,7 +273,7 @@ impl Layer {
         self.bias.as_ref().unwrap_or(&self.w).element
     }
 
-    /// Emits one dispatch, in which a workgroup computes all steps of a row.
+    /// Emits one dispatch, in which a workgroup computes all steps of a batch row.
     fn encode_rows(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let Layer { cell, rows, hidden, from, to, .. } = self;
         let sums = cell.gates() * hidden;
@@ -306,7 +310,7 @@ impl Layer {
             read(w.id),
             read(id(&self.bias, &w)),
             write(self.out.id),
-            // Declared as written even if unused.
+            // Declared as written even if they are unused.
             write(id(&self.last, &self.out)),
         ];
         e.dispatch_along_y(&pipeline, accesses, &push, [lanes, rows], [u32_of(lanes)?, 1])
@@ -315,8 +319,8 @@ impl Layer {
     /// Emits one dispatch per step, with many workgroups.
     fn encode_steps(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let Layer { cell, rows, hidden, from, to, .. } = self;
-        // If all steps write to the same position, states alternate between two buffers, because a
-        // step must not overwrite the state that it reads.
+        // If all steps write to the same row, states alternate between two buffers, because a step
+        // must not overwrite the state that it reads.
         let turns = match to.next == 0 && self.steps > 1 {
             true => Some(e.temporary(self.out.element, &[2, rows, hidden])?),
             false => None,

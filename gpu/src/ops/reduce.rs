@@ -50,7 +50,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::MIN_DIM, |e, args| extreme(e, args, [Function::Min, Function::ArgMin])),
 ];
 
-/// The functions of the reduce shader, with its codes.
+/// The functions of the reduction shader, with the values that the shader uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Function {
@@ -68,7 +68,7 @@ pub(super) enum Function {
 }
 
 impl Function {
-    /// Returns the function that combines partial results, if one exists.
+    /// Returns the function that combines the partial results of a reduction, if one exists.
     fn after_parts(self) -> Option<Self> {
         match self {
             Function::SumExp | Function::SumSquaredDifference | Function::SumSquares => {
@@ -83,7 +83,7 @@ impl Function {
 /// Invocations per workgroup.
 const WORKGROUP: u32 = 256;
 
-/// Emits a reduction of the middle dimension of `input` as `outer * count * inner`.
+/// Emits a reduction over the middle dimension of `input`, viewed as `outer * count * inner`.
 pub(super) fn emit(
     e: &mut Encoder<'_, '_>,
     function: Function,
@@ -103,7 +103,7 @@ pub(super) fn emit(
     emit_part(e, after, &partial, None, out, [parts, inner, 1], scale)
 }
 
-/// Returns the element type of partial results: integers stay integers, unless the result is
+/// Returns the element type of partial results. Integers stay integers, unless the result is
 /// floating point, which does not overflow.
 fn between(input: &Operand, out: &Operand) -> Element {
     match input.element.is_floating() || out.element.is_floating() {
@@ -115,7 +115,7 @@ fn between(input: &Operand, out: &Operand) -> Element {
 /// Returns the number of equal parts into which a reduction is divided.
 fn parts(e: &Encoder<'_, '_>, numel: usize, count: usize) -> usize {
     let invocations = numel.div_ceil(4).saturating_mul(WORKGROUP as usize);
-    // With dynamic shapes, the number of temporary tensors could change.
+    // With dynamic shapes, a division could change the number of temporary tensors.
     let profile = e.profile().reduction;
     if count < profile.long || invocations >= e.busy() || e.is_of_varying_shapes() {
         return 1;
@@ -124,7 +124,8 @@ fn parts(e: &Encoder<'_, '_>, numel: usize, count: usize) -> usize {
     (1..=most).rev().find(|parts| count.is_multiple_of(*parts)).unwrap_or(1)
 }
 
-/// Emits one dispatch of a reduction; `parts` consecutive outputs share an element of `other`.
+/// Emits one dispatch of a reduction. Each element of `other` belongs to `parts` consecutive
+/// outputs.
 fn emit_part(
     e: &mut Encoder<'_, '_>,
     function: Function,
@@ -149,7 +150,7 @@ fn emit_part(
         other: other_operand.element,
         output: out.element,
     };
-    // Short reductions are shared by few invocations, long ones by many.
+    // Few invocations share a short reduction, many share a long one.
     let lanes = (count.div_ceil(4).next_power_of_two() as u32).clamp(1, WORKGROUP);
     let rows = (WORKGROUP / lanes).min((numel.div_ceil(4) as u32).next_power_of_two()).max(1);
     let [lanes, rows] = e.as_planned([lanes, rows]);
@@ -158,8 +159,8 @@ fn emit_part(
     e.dispatch_along_y(&pipeline, accesses, &push, invocations, [lanes, rows])
 }
 
-/// Returns the dimensions to reduce, sorted and without duplicates; all dimensions for an empty
-/// list.
+/// Returns the indices of the dimensions to reduce, sorted and without duplicates. An empty list
+/// means all dimensions.
 fn dims_of(input: &Operand, dims: &[i64]) -> Result<Vec<usize>, Error> {
     if dims.is_empty() {
         return Ok((0..input.rank()).collect());
@@ -184,7 +185,7 @@ pub(super) fn reduced_sizes(input: &Operand, dims: &[usize], keep: bool) -> Vec<
     }
 }
 
-/// Reduces several dimensions, with one dispatch per group of adjacent ones, innermost first.
+/// Reduces several dimensions, with one dispatch per group of adjacent dimensions, innermost first.
 fn reduce_dims(
     e: &mut Encoder<'_, '_>,
     function: Function,
@@ -201,7 +202,7 @@ fn reduce_dims(
         }
     }
     if runs.is_empty() {
-        // Nothing to reduce: reduce over a dimension of size one.
+        // If no dimension is reduced, the reduction is over a dimension of size one.
         runs.push((input.rank(), input.rank()));
     }
     let mut current = input.clone();
@@ -222,7 +223,7 @@ fn reduce_dims(
     Ok(())
 }
 
-/// Whether reduced dimensions stay.
+/// Whether reduced dimensions stay, with size one (`keepdim`).
 pub(super) fn keep_dim(e: &Encoder<'_, '_>, keep: Option<ValueId>) -> Result<bool, Error> {
     Ok(e.optional_bool(keep)?.unwrap_or(false))
 }
@@ -241,7 +242,8 @@ fn over_dims(
     reduce(e, args, &input, &dims, keep, function, mean)
 }
 
-/// Reduces all dimensions; further arguments concern the output type, which is known.
+/// Reduces all dimensions. Further arguments of the call set the output type, which is known from
+/// the output.
 fn over_all(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -269,7 +271,7 @@ fn reduce(
     reduce_dims(e, function, input, &out, dims, scale)
 }
 
-/// Encodes extreme values and their indices over one dimension.
+/// Encodes extreme values over one dimension, and their indices.
 fn extreme(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],

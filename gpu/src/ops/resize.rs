@@ -99,7 +99,7 @@ fn grid_sampler(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
 }
 
-/// Moves channels into planes that are `factor` times as high and wide.
+/// Encodes pixel shuffle: moves channels into planes that are `factor` times as high and wide.
 pub(super) fn pixel_shuffle(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -128,7 +128,7 @@ pub(super) fn pixel_shuffle(
     gather(e, input, &out, &view, &strides, 0)
 }
 
-/// Resamples horizontally, then vertically, with 32-bit intermediate values.
+/// Encodes resampling: first horizontally, then vertically, with 32-bit intermediate values.
 fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result<(), Error> {
     let call = UpsampleAntialiasArgs::of(args)?;
     let input = e.tensor(call.input)?;
@@ -177,8 +177,8 @@ fn step(from: usize, to: usize, aligned: bool, factor: Option<f64>) -> f32 {
     }
 }
 
-/// Encodes upsampling. `bilinear` is `align_corners` of bilinear interpolation; `None` means
-/// nearest neighbour.
+/// Encodes upsampling. `bilinear` selects bilinear interpolation and is its `align_corners`
+/// setting; `None` selects nearest neighbour.
 fn upsample(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -210,7 +210,7 @@ fn upsample(
         let given = factors.as_ref().filter(|_| output_size.is_none());
         let factor = given.and_then(|it| it.get(axis)).copied();
         match bilinear {
-            // Nearest neighbour at exactly twice the size is an exception.
+            // For nearest neighbour, exactly twice the size is an exception.
             None if to == 2 * from => 0.5,
             _ => step(from, to, bilinear == Some(true), factor),
         }

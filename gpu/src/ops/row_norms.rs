@@ -1,4 +1,4 @@
-//! Kernels that normalise rows of elements.
+//! Kernels that normalise rows of elements by statistics of each row.
 
 use super::reduce::{Function, emit};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -8,7 +8,7 @@ use torchlet_shaders::functions::normalize::{LAYER, RMS, ROUND};
 use torchlet_shaders::functions::row::{ADDED, WRITTEN};
 use torchlet_shaders::{Element, Normalize, NormalizePush, Row, RowPush};
 
-/// A sum whose rows are normalised. The second operand may broadcast over rows; `is_kept` tells
+/// A sum whose rows are normalised. The second term may broadcast over rows; `is_kept` tells
 /// whether the sum is also an output.
 #[derive(Debug)]
 pub(super) struct Sum {
@@ -16,12 +16,13 @@ pub(super) struct Sum {
     pub(super) is_kept: bool,
 }
 
-/// The longest row for a single workgroup; longer ones are divided among several.
+/// The maximum length of a row that a single workgroup processes; several workgroups divide a
+/// longer row.
 pub(crate) const LONGEST_ROW: usize = 1 << 14;
 /// The maximum number of invocations per row.
 const LANES: u32 = 256;
 
-/// Rows of elements with common statistics.
+/// The rows of a tensor. All elements of a row are normalised by the same statistics.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rows<'o> {
     /// Elements per row.
@@ -30,12 +31,12 @@ pub(super) struct Rows<'o> {
     pub(super) inner: usize,
     /// The maximum number of rows, and of elements per row.
     pub(super) bound: [usize; 2],
-    /// The operands of a fused sum that produces the rows, if any.
+    /// The fused sum that computes the rows, if any.
     pub(super) sum: Option<&'o Sum>,
 }
 
 impl Rows<'_> {
-    /// Rows over the dimensions from `first` on.
+    /// Each row spans all dimensions from `first` on.
     pub(super) fn from_dim(e: &Encoder<'_, '_>, input: &Operand, first: usize) -> Self {
         let bound = e.bound_sizes(input);
         let (outer, own) = bound.split_at(first.min(bound.len()));
@@ -44,7 +45,7 @@ impl Rows<'_> {
         Rows { count, inner: 1, bound, sum: None }
     }
 
-    /// A fixed number of rows, independent of the shapes.
+    /// A given number of rows, independent of the tensor's dimensions.
     pub(super) fn of_number(e: &Encoder<'_, '_>, input: &Operand, rows: usize) -> Self {
         let bound: usize = e.bound_sizes(input).iter().product();
         let rows = rows.max(1);
@@ -57,7 +58,8 @@ impl Rows<'_> {
     }
 }
 
-/// Weight and bias of the normalised elements: element `i / step % count` of each.
+/// Weight and bias of a normalisation. Element `i` of the input has the index `i / step % count` in
+/// each.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Weights<'o> {
     pub(super) weight: Option<&'o Operand>,
@@ -67,7 +69,8 @@ pub(super) struct Weights<'o> {
 }
 
 impl<'o> Weights<'o> {
-    /// Returns the weight and bias to bind, of the same type; `input` for unused bindings.
+    /// Returns the weight and bias to bind, which must have the same type. Unused bindings get the
+    /// other one or `input`.
     fn bound(&self, input: &'o Operand) -> Result<[&'o Operand; 2], Error> {
         let fits =
             |operand: &Operand| operand.element.is_floating() && operand.numel() >= self.count;
@@ -89,7 +92,7 @@ impl<'o> Weights<'o> {
 /// The maximum number of groups of four elements that an invocation keeps in registers.
 const MOST_KEPT: usize = 4;
 
-/// Emits a normalisation of short rows.
+/// Emits a normalisation of rows that a single workgroup can process.
 pub(super) fn row(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -99,7 +102,7 @@ pub(super) fn row(
     epsilon: f64,
     out: &Operand,
 ) -> Result<(), Error> {
-    // Unused bindings get any tensor; the last one is declared as written even if unused.
+    // Unused bindings get any tensor. The last one is declared as written even if it is unused.
     let (from, added, made) = match rows.sum {
         Some(Sum { terms: [x, added], is_kept }) => (x, added, if *is_kept { input } else { out }),
         None => (input, input, out),
@@ -151,7 +154,7 @@ pub(super) fn round_rows(
     row(e, ROUND, input, rows, Weights::default(), 0.0, out)
 }
 
-/// Emits a normalisation by mean and variance.
+/// Emits a normalisation by mean and variance of each row.
 pub(super) fn centered(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -172,8 +175,8 @@ pub(super) fn centered(
     normalize(e, LAYER, input, [&mean, &variance], shape, weights, epsilon, out)
 }
 
-/// Emits a normalisation with statistics in `a` and `b`. Each group of `size` elements consists of
-/// `inner` interleaved rows.
+/// Emits a normalisation with the statistics `a` and `b` of each row. Each group of `size` elements
+/// consists of `inner` interleaved rows.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn normalize(
     e: &mut Encoder<'_, '_>,

@@ -19,14 +19,14 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::CUMMIN, |e, args| extremes(e, args, scan::MIN)),
 ];
 
-/// The maximum lengths: if every output reads all elements before it, if an invocation scans
-/// several lines, and if a workgroup scans a row.
+/// The maximum lengths of scans, for the three algorithms: every output reads all elements before
+/// it; an invocation scans several lines; a workgroup scans a row.
 const LONGEST: usize = 1 << 13;
 const LONGEST_LINE: usize = 1 << 16;
 const LONGEST_ROW: usize = 1 << 22;
-/// The minimum length for one workgroup per row.
+/// The minimum length for the algorithm with one workgroup per row.
 const LEAST_OF_ROW: usize = 1 << 10;
-/// Invocations per workgroup, which equals the number of segments of a row.
+/// Invocations per workgroup. Each scans one segment of a row.
 const SHARES: u32 = 128;
 
 fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
@@ -70,7 +70,7 @@ fn emit(
     let push =
         ScanPush { numel: u32_of(out.numel())?, count: u32_of(count)?, inner: u32_of(inner)? };
     let pipeline = Scan { function, input: input.element, output: out.element, form: scan::EACH };
-    // Decided by bounds, so that dynamic shapes always use the same kernels.
+    // Decided by the largest shape, so that dynamic shapes always use the same kernels.
     let bound = e.bound_sizes(input);
     let (longest, is_row) = (bound.get(dim).copied().unwrap_or(1), dim + 1 >= input.rank());
     if is_row && longest >= LEAST_OF_ROW {

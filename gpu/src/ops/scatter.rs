@@ -54,7 +54,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Returns the scalar that is scattered.
+/// Returns the scalar that a call scatters.
 fn one_number(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -78,7 +78,7 @@ fn combining(e: &Encoder<'_, '_>, reduce: ValueId) -> Result<u32, Error> {
     }
 }
 
-/// The maximum number of indices that each output searches.
+/// The maximum number of indices that each output element searches.
 const MOST_INDICES: usize = 1 << 12;
 
 /// A scatter: the combining function, and whether the source is a single element.
@@ -89,8 +89,9 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Emits `out[o, index[o, j, r], r] = source[o, j, r]`, where `size` elements receive `count`
-    /// indices, with `inner` elements each.
+    /// Emits `out[o, index[o, j, r], r] = source[o, j, r]`. The scattered dimension has `size`
+    /// elements in the output and `count` in the index; `inner` is the number of elements per
+    /// index.
     pub(super) fn emit(
         self,
         e: &mut Encoder<'_, '_>,
@@ -149,7 +150,8 @@ fn send(
             "a scatter of elements of shape {source:?} by indices of shape {index:?}"
         )));
     }
-    // Indices may cover only a part of the tensor and of the source; the rest is not scattered.
+    // The indices may cover only a part of the tensor and of the source. The rest of the source is
+    // not scattered.
     let varies = [&input, &index, source].into_iter().any(|tensor| e.is_dynamic(tensor));
     let mut whole = input.sizes.clone();
     if let Some(size) = whole.get_mut(dim) {

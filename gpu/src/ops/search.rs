@@ -47,7 +47,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Whether a type can represent an integer. PyTorch would truncate others.
+/// Whether a type can represent the integer. PyTorch would truncate the integer otherwise.
 fn has(scalar_type: Option<ScalarType>, number: i64) -> bool {
     match scalar_type {
         Some(ScalarType::Byte) => u8::try_from(number).is_ok(),
@@ -58,7 +58,7 @@ fn has(scalar_type: Option<ScalarType>, number: i64) -> bool {
     }
 }
 
-/// Whether values are inserted after equal elements.
+/// Whether the result is the index after equal elements (`right`), instead of before them.
 fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {
     let call = SearchsortedArgs::of(args)?;
     let right = e.optional_bool(call.right)?.unwrap_or(false);
@@ -71,7 +71,7 @@ fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {
     }
 }
 
-/// Sorts a sequence by the optional sorter argument.
+/// Sorts a sequence by the sorter argument, if the call has one.
 fn in_order(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -90,7 +90,8 @@ fn in_order(
     Ok(sorted)
 }
 
-/// Emits the search of values in their row of the sequence, or in its only row.
+/// Emits a search for each value, in the row of the sequence that corresponds to the value's row,
+/// or in the only row.
 fn among(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],

@@ -1,9 +1,9 @@
-//! Depthwise separable convolutions: a depthwise convolution followed by a pointwise one.
+//! Depthwise separable convolutions: a depthwise convolution followed by a pointwise convolution.
 //!
-//! [`crate::passes`] fuses them into calls of `torchlet.separable`. Small planes use a single
-//! kernel, since the launch overhead of a dispatch exceeds the computing time; the depthwise
-//! convolution is then repeated for each block of output channels. Otherwise, the two convolutions
-//! are dispatched separately.
+//! [`crate::passes`] fuses the two into calls of `torchlet.separable`. For small planes, a single
+//! kernel computes both, since the launch overhead of a dispatch exceeds the computing time; the
+//! depthwise convolution is then repeated for each block of output channels. Otherwise, the two
+//! convolutions are dispatched separately.
 
 use super::convolution::{Shape, by_row};
 use super::weights::transposed;
@@ -19,8 +19,8 @@ use torchlet_shaders::{ConvolutionSeparable, ConvolutionSeparablePush, Element, 
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::SEPARABLE, encode)];
 
-/// The parts are the depthwise convolution with its activation, and the pointwise one with its
-/// epilogue.
+/// The original calls: the depthwise convolution with its activation, and the pointwise convolution
+/// with its epilogue.
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let parts = e.parts();
     let is_product = |part: &Node| find(part.operator).is_some_and(|it| it.takes_epilogue);
@@ -48,7 +48,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     }
 }
 
-/// Returns a convolution with its epilogue; `None` if its output is empty.
+/// Parses a convolution with its epilogue; `None` if the output is empty.
 fn shape(
     e: &mut Encoder<'_, '_>,
     parts: &[Node],
@@ -65,7 +65,7 @@ fn shape(
     shape
 }
 
-/// The algorithm of a call.
+/// The algorithm of a separable convolution.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Together(Blocks),
@@ -83,7 +83,7 @@ impl Way {
         let apart = pair.cost_apart(processors);
         let (first, others) = match parallel && cost <= apart {
             true => (Way::Together(ways.first()?.1), Some(Way::Apart)),
-            // The difference is so large that tuning is pointless.
+            // The estimated difference is so large that tuning is pointless.
             false if parallel && cost > 4 * apart => return None,
             false => (Way::Apart, None),
         };
@@ -94,8 +94,8 @@ impl Way {
     }
 }
 
-/// The properties of a separable convolution that determine its algorithm; bounds for dynamic
-/// shapes.
+/// The properties of a separable convolution that determine the algorithm. Dynamic sizes are at
+/// their maximum.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     batch: usize,
@@ -113,32 +113,33 @@ struct Pair {
     elements: [Element; 2],
 }
 
-/// How a workgroup divides the work; see the shader.
+/// The division of work among workgroups; see `convolution_separable.comp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Blocks {
     /// Rows and columns of the output tile, and its channels.
     tile: [usize; 2],
     tile_m: usize,
-    /// Output channels per invocation.
+    /// The number of output channels per invocation.
     rows: usize,
-    /// Input channels per iteration.
+    /// The number of input channels per iteration.
     channels: usize,
-    /// Invocations that share a sum.
+    /// The number of invocations that share a sum.
     shares: usize,
 }
 
-/// Derived values, which the shader computes from its constants too.
+/// Values derived from the blocks. The shader computes them from its constants too.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
     lanes: usize,
-    /// Staged groups of four elements per channel, and the distance of channels.
+    /// The number of staged groups of four elements per channel, and the distance from one channel
+    /// to the next.
     quads: usize,
     pitch: usize,
-    /// The same for a row of four neighbours.
+    /// The number of staged groups of four elements for a row of four neighbouring outputs.
     run_quads: usize,
     taps: usize,
     /// Per invocation and iteration: groups of four elements loaded, groups of four computed, and
-    /// multiplications; and the number of iterations.
+    /// multiplications. Also the number of iterations.
     times: usize,
     items: usize,
     terms: usize,
@@ -146,7 +147,7 @@ struct Counts {
 }
 
 impl Pair {
-    /// Returns the pair of convolutions, if one kernel can compute both.
+    /// Returns the properties of the two convolutions, if one kernel can compute both.
     fn of(e: &Encoder<'_, '_>, first: &Shape, second: &Shape) -> Option<Self> {
         let bound = e.bound_sizes(&second.out);
         let is_varying = e.is_dynamic(&second.out);
@@ -182,7 +183,8 @@ impl Pair {
         })
     }
 
-    /// Returns the number of input elements in a dimension that `outputs` outputs depend on.
+    /// Returns the number of input elements in a dimension on which `outputs` neighbouring outputs
+    /// depend.
     fn reach(&self, dim: usize, outputs: usize) -> usize {
         (outputs - 1) * self.stride[dim] + (self.kernel[dim] - 1) * self.dilation[dim] + 1
     }
@@ -207,7 +209,7 @@ impl Pair {
         }
     }
 
-    /// Returns the staged groups of four elements, and the other vectors in shared memory.
+    /// Returns the number of staged groups of four elements, and of other vectors in shared memory.
     fn shared(&self, blocks: &Blocks, counts: &Counts) -> [usize; 2] {
         let Blocks { tile: [y, x], rows, channels, shares, .. } = *blocks;
         let sums = if shares > 1 { counts.lanes * rows } else { 1 };
@@ -220,7 +222,8 @@ impl Pair {
         staged * 4 * self.elements[0].size() + partials * 16 + 16
     }
 
-    /// Chooses the channels per iteration: as many as fit, evenly distributed over the iterations.
+    /// Chooses the number of channels per iteration: as many as fit, evenly distributed over
+    /// iterations.
     fn blocks(&self, mut blocks: Blocks, shared: usize) -> Option<Blocks> {
         let all = self.channels[0].next_multiple_of(blocks.shares);
         let fits = |channels: usize| {
@@ -247,7 +250,7 @@ impl Pair {
         Some(blocks)
     }
 
-    /// Returns the best blocks, and alternatives with other tiles, with their costs.
+    /// Returns the best blocks, and alternatives with other tiles, each with the estimated cost.
     fn ways(&self, processors: usize, shared: u32) -> Vec<(usize, Blocks)> {
         let shared = (shared as usize).min(MOST_SHARED);
         let mut found: Vec<(usize, Blocks)> = Vec::new();
@@ -320,7 +323,7 @@ impl Pair {
         issue.saturating_add(waits).saturating_add(2500 + blocks.shares * SHARE + lanes)
     }
 
-    /// The same for separate dispatches.
+    /// Cost model: estimates the cycles of separate dispatches.
     fn cost_apart(&self, processors: usize) -> usize {
         let [channels, outputs] = self.channels;
         let plane = self.plane.into_iter().chain([self.batch]).fold(1, usize::saturating_mul);
@@ -331,15 +334,15 @@ impl Pair {
     }
 }
 
-/// Estimated cycles of a small dispatch that waits for another one.
+/// The estimated cycles of a small dispatch that waits for another dispatch.
 const DISPATCH: usize = 9500;
 
-/// Estimated cycles per additional invocation that shares a sum: 16 with two blocks of channels are
-/// faster than 32 with one.
+/// The estimated cycles for each additional invocation that shares a sum: 16 invocations with two
+/// blocks of channels are faster than 32 with one block.
 const SHARE: usize = 144;
 
-/// The shader's limits per invocation: bytes loaded for each of four elements, groups of four
-/// computed, and weights.
+/// The maximum work per invocation that the shader supports: bytes loaded for each of four
+/// elements, groups of four computed, and weights.
 const MOST_BROUGHT: usize = 40;
 const MOST_ITEMS: usize = 4;
 const MOST_TERMS: usize = 64;
@@ -523,8 +526,8 @@ mod tests {
         assert_eq!(shaders(&graph(1, 144, 24, 56), DeviceKind::Cpu).len(), 2);
     }
 
-    /// All batch sizes use the algorithm of the bound: another one would need other memory and
-    /// weights.
+    /// All batch sizes use the algorithm that was chosen for the largest one: another algorithm
+    /// would need other memory and weights.
     #[test]
     fn batches_that_vary_go_one_way() {
         for (channels, outputs, side) in [(144, 24, 56), (384, 96, 14), (960, 160, 7)] {
@@ -552,8 +555,8 @@ mod tests {
         }
     }
 
-    /// What the first convolution reads as one unbatched image may be several lines to the second
-    /// one.
+    /// A tensor that is one unbatched image for the first convolution may be a batch of rows for
+    /// the second.
     #[test]
     fn convolutions_of_other_pictures_are_apart() {
         let mut graph = graph(1, 8, 16, 8);

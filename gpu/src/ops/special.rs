@@ -1,4 +1,4 @@
-//! Rare mathematical functions, each with a dispatch of its own.
+//! Rare mathematical functions, each of which needs a separate dispatch.
 
 use super::elementwise::{apply_binary, apply_unary_with, number, rounded};
 use super::{Entry, operator};
@@ -81,7 +81,7 @@ fn unary(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(),
     emit(e, function, &input, &out)
 }
 
-/// Emits an element-wise function.
+/// Emits a function of the shader for rare element-wise functions.
 pub(super) fn emit(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -136,13 +136,14 @@ fn with_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Resu
     let a = e.tensor(a)?;
     let value = rounded(e, a.id, e.float(argument)?)?;
     let out = e.out(args)?;
-    // If integers and a scalar yield floats, the integers are converted first.
+    // If an operation of integers and a scalar has a float result, the integers are converted
+    // first.
     let beside = if out.element.is_floating() { &out } else { &a };
     let number = number(e, beside, argument, value)?;
     apply_binary(e, function, [&a, &number], out.id, 1.0)
 }
 
-/// Encodes a function of a scalar and each element.
+/// Encodes a function of a scalar and each element of a tensor.
 fn from_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let BinaryArgs { input: argument, other: elements, .. } = BinaryArgs::of(args)?;
     let elements = e.tensor(elements)?;

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_shaders::Element;
 
-/// Returns the partial sums of `splits` workgroups per tile, and counters of finished workgroups,
-/// for a call that writes `out` and has `now` tiles, at most `bound`.
+/// Returns the memory for partial sums of `splits` workgroups per tile, and the counters of
+/// finished workgroups. `out` is the output of the call, which has `now` tiles, at most `bound`.
 pub(super) fn parts(
     e: &mut Encoder<'_, '_>,
     out: &Operand,
@@ -18,7 +18,7 @@ pub(super) fn parts(
     let sums = e.temporary(Element::F32, &[now, splits, tile.iter().product()])?;
     let counts = counts_for(bound).filter(|counts| now.div_ceil(4) <= *counts);
     let counts = counts.ok_or_else(|| Error::invalid("a GEMM exceeds its bound"))?;
-    // Independent neighbouring calls use different counters, so that they do not wait for each
+    // Neighbouring calls that are independent use different counters, so that neither waits for the
     // other.
     let shares = out.id % TURNS;
     let counts = e.derived(Derived::Shared(Shared { counts, shares }))?;
@@ -31,10 +31,10 @@ fn counts_for(tiles: usize) -> Option<usize> {
     tiles.div_ceil(4).max(LEAST_COUNTS).checked_next_power_of_two()
 }
 
-/// The minimum number of groups.
+/// The minimum number of groups of counters.
 const LEAST_COUNTS: usize = 256;
 
-/// The number of calls with separate counters before they are reused.
+/// The number of consecutive outputs that have separate counters.
 const TURNS: usize = 4;
 
 #[cfg(test)]

@@ -36,8 +36,8 @@ pub(super) const OPERATORS: &[Entry] = &[
         let index = normalize_index(e.int(call.index)?, input.size(dim));
         let index = index.ok_or_else(|| Error::invalid("an index is out of range"))?;
         let at = index * input.strides().get(dim).copied().unwrap_or(1);
-        // While memory is planned, inputs have no value: the integer keeps its bound, or the
-        // exporter's sample value.
+        // While memory is planned, the contents of inputs are unknown. The integer then keeps its
+        // bound, or the exporter's sample value.
         match element(e, input.id, at, &mut MOST_CALLS.clone())? {
             Some(value) => e.set_int(call.out, value),
             None => Ok(()),
@@ -45,11 +45,12 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// The maximum number of calls evaluated on the host for one integer.
+/// The maximum number of calls that are evaluated on the host to compute one integer.
 const MOST_CALLS: usize = 256;
 
-/// Returns element `at` of an integer tensor: a constant, an input, or a result of simple operators
-/// on these. Returns `None` if it depends on an input while memory is planned.
+/// Computes element `at` of an integer tensor on the host. The tensor must be a constant, an input,
+/// or a result of simple operators on these. Returns `None` if the element depends on an input
+/// while memory is planned.
 fn element(
     e: &mut Encoder<'_, '_>,
     id: ValueId,
@@ -101,7 +102,7 @@ fn element(
         }
         Operator::ADD_TENSOR | Operator::SUB_TENSOR | Operator::MUL_TENSOR => {
             let AddArgs { other, alpha, .. } = AddArgs::of(node)?;
-            // Each operand has the output's shape or one element.
+            // Each operand has one element, or as many as the output.
             let place = |numel: usize| if numel == 1 { 0 } else { at };
             let numel = e.tensor(id)?.numel();
             let numels = [input.numel(), e.tensor(other)?.numel()];
@@ -112,7 +113,7 @@ fn element(
             let b = element(e, other, place(numels[1]), calls)?;
             let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
             let factor = e.optional_int(alpha)?.unwrap_or(1);
-            // With 32-bit wrap-around.
+            // Arithmetic wraps around at 32 bits, as on the device.
             let [a, b, factor] = [a, b, factor].map(|number| number as i32);
             let result = match node.operator {
                 Operator::ADD_TENSOR => a.wrapping_add(factor.wrapping_mul(b)),
@@ -125,8 +126,8 @@ fn element(
     }
 }
 
-/// Maps element `at` of an output to the input, whose dimension was cut to `count` elements from
-/// `start` on.
+/// Maps the index `at` of an output element to an index of the input. The output has `count`
+/// elements of one of the input's dimensions, starting at `start`.
 fn picked(
     at: usize,
     input: &Operand,
@@ -139,7 +140,7 @@ fn picked(
     (outer * input.size(dim) + start + index * step) * inner + at % inner
 }
 
-/// Whether a call's output has the elements of its input in order.
+/// Whether the output of a call has the elements of its input in the same order.
 fn is_view(node: &Node) -> bool {
     matches!(
         node.operator,

@@ -1,4 +1,4 @@
-//! Values of test graphs for operators.
+//! Helpers that create tensors for graphs in tests.
 
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Tensor, Value};

@@ -1,7 +1,7 @@
-//! Tilings of GEMMs, whose workgroups stage operands in shared memory.
+//! Tilings of GEMMs, in which each workgroup stages operands in shared memory and computes a tile.
 //!
-//! If there are too few tiles to saturate the device, tiles become smaller, or several workgroups
-//! share the terms of one (split-K).
+//! If the tiles are too few to saturate the device, tiles become smaller, or several workgroups
+//! share the terms of a tile (split-K).
 
 use crate::device::{DeviceFeatures, DeviceKind, GemmProfile, Profile, is_parallel, processors};
 use crate::encoder::Encoder;
@@ -18,9 +18,9 @@ pub(super) fn is_tiled(
     Tiling::of(Shape::of([batches, m, n, k]), &Means::of(e, factors)).is_some()
 }
 
-/// The same for an implicit GEMM over windows of images. It needs more instructions per element. It
-/// is faster only if many invocations hide memory latency together, and not for fp16 operands
-/// without matrix units.
+/// Whether an implicit GEMM with these sizes is tiled; its second operand consists of windows of
+/// images. Reading windows needs more instructions per element. It is faster only if many
+/// invocations hide the memory latency together, and, for fp16 operands, only with matrix units.
 pub(super) fn windows_are_tiled(
     e: &Encoder<'_, '_>,
     factors: [Element; 2],
@@ -33,7 +33,7 @@ pub(super) fn windows_are_tiled(
     tiling.is_some_and(|it| means.is_parallel() && numbers(it))
 }
 
-/// The operand types of a GEMM.
+/// The types of both operands of a GEMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Factors {
     /// The element types in device memory.
@@ -43,8 +43,8 @@ pub(super) struct Factors {
 }
 
 impl Factors {
-    /// Returns the operand types. In a `bfloat16` program, at least one operand that is not derived
-    /// has that type.
+    /// Returns the types of two operands. In a `bfloat16` program, at least one operand that is not
+    /// derived has the scalar type `bfloat16`.
     pub(super) fn of(e: &Encoder<'_, '_>, a: &Operand, b: &Operand) -> Self {
         let is_bfloat16 = |it: &Operand| e.scalar_type(it) == Some(ScalarType::BFloat16);
         Factors { elements: [a.element, b.element], bfloat16: is_bfloat16(a) || is_bfloat16(b) }
@@ -57,27 +57,28 @@ impl From<[Element; 2]> for Factors {
     }
 }
 
-/// The operand type of cooperative matrices.
+/// The element type of cooperative matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Matrices {
     Halves,
-    /// `bfloat16`, converted from another type when it is staged in shared memory.
+    /// `bfloat16`, converted from another type when the operand is staged in shared memory.
     Bfloat16,
 }
 
-/// Properties of operands and device that a tiling depends on.
+/// Properties of the operands and the device that a tiling depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Means {
     factors: Factors,
     /// The number of invocations that saturate the device.
     busy: usize,
-    /// The number of the device's processors.
+    /// The number of processors of the device.
     processors: usize,
     /// Bytes of shared memory per workgroup.
     shared: u32,
     halves: bool,
     bfloat16: bool,
-    /// Whether two subgroups can share the terms of a part, which requires full subgroups of 32.
+    /// Whether two subgroups can share the terms of the same part of a tile, which requires full
+    /// subgroups of 32.
     pairs: bool,
     /// The tuned constants of the device's class.
     profile: GemmProfile,
@@ -96,8 +97,8 @@ impl Means {
         Means { factors, busy, processors, shared, halves, bfloat16, pairs, profile }
     }
 
-    /// Returns the type of cooperative matrices for these operands; `windows` means an implicit
-    /// GEMM.
+    /// Returns the type of cooperative matrices to use for these operands; `windows` means an
+    /// implicit GEMM. Returns `None` if cooperative matrices are unsupported.
     fn matrices(&self, windows: bool) -> Option<Matrices> {
         let fits = cooperative_shared([64, 64], 32, LANES) <= self.shared as usize;
         let Factors { elements, bfloat16 } = self.factors;
@@ -115,10 +116,10 @@ impl Means {
     }
 }
 
-/// Invocations per workgroup of a tile.
+/// Invocations per workgroup of a normal tile.
 const LANES: u32 = 128;
 
-/// The same for a large tile with cooperative matrices.
+/// Invocations per workgroup of a large tile with cooperative matrices.
 const MANY_LANES: u32 = 256;
 
 /// The maximum sizes of a GEMM.
@@ -132,7 +133,7 @@ pub(super) struct Shape {
     pub(super) windows: bool,
     /// Whether all rows of both operands start at multiples of eight elements.
     pub(super) octets: bool,
-    /// Whether the sizes change from run to run, and are usually smaller.
+    /// Whether the sizes change from run to run, and are usually smaller than the maximum.
     pub(super) varies: bool,
 }
 
@@ -149,16 +150,17 @@ impl Shape {
     }
 }
 
-/// How a GEMM is tiled.
+/// The tiling of a GEMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiling {
     /// Rows and columns of a tile.
     pub(super) tile: [usize; 2],
     /// The number of workgroups that share the terms of a tile (split-K).
     pub(super) splits: usize,
-    /// Whether another dispatch adds up the partial sums, instead of the last workgroup.
+    /// Whether another dispatch adds up the partial sums. Otherwise, the last workgroup of a tile
+    /// does.
     pub(super) apart: bool,
-    /// The type of cooperative matrices, if used.
+    /// The element type of cooperative matrices, if they are used.
     pub(super) matrices: Option<Matrices>,
     /// The number of terms staged in shared memory at a time.
     pub(super) terms: usize,
@@ -178,7 +180,7 @@ impl Tiling {
         better.copied().unwrap_or(P::MODULE)
     }
 
-    /// Returns the tiling of a GEMM, if tiles are worthwhile.
+    /// Returns the tiling of a GEMM, if tiles are faster than the untiled kernel.
     pub(super) fn of(shape: Shape, means: &Means) -> Option<Self> {
         let tiling = Self::of_any(shape, means)?;
         let least = means.profile.work;
@@ -188,12 +190,12 @@ impl Tiling {
         (work >= means.busy.saturating_mul(least)).then_some(tiling)
     }
 
-    /// Returns the tiling of a GEMM with a fused layer norm of its rows, if it supports that.
+    /// Returns the tiling of a GEMM with a fused layer norm of its rows, if a tiling supports that.
     pub(super) fn normed(shape: Shape, means: &Means) -> Option<Self> {
         Self::of(shape, means).filter(|it| it.can_norm(shape, means.shared))
     }
 
-    /// Whether workgroups can normalise rows, for which they must load whole rows.
+    /// Whether workgroups can normalise rows, which requires that they load whole rows.
     fn can_norm(&self, shape: Shape, shared: u32) -> bool {
         let Shape { windows, octets, varies, .. } = shape;
         let [rows, columns] = self.tile;
@@ -201,7 +203,8 @@ impl Tiling {
             Some(_) => (self.shared(), self.terms / 8),
             None => ((rows + columns + 8) * self.terms * 4, self.terms / 4),
         };
-        // Two 32-bit values per unit and row, and per row; one per column.
+        // Shared memory for the norm: two 32-bit values per unit and row, two per row, and one per
+        // column.
         let bytes = factors + rows * (units + 1) * 8 + columns * 4;
         let is_able = self.splits == 1 && self.matrices != Some(Matrices::Bfloat16);
         is_able && octets && !windows && !varies && bytes <= shared as usize
@@ -213,7 +216,7 @@ impl Tiling {
         others.filter(|it| it.can_norm(shape, shared)).collect()
     }
 
-    /// Returns a tiling even for shapes that are too small to keep the device busy.
+    /// Returns a tiling even if the GEMM is too small to keep the device busy.
     pub(super) fn of_any(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { m, n, k, windows, octets, varies, .. } = shape;
         let Means { busy, shared, .. } = *means;
@@ -262,8 +265,8 @@ impl Tiling {
             let least = means.profile.split_terms * if terms > 32 { 6 } else { 1 };
             (enough / tiles).clamp(1, k.div_ceil(least).min(MOST_SPLITS))
         };
-        // If few workgroups wait for memory, smaller tiles allow more of them, and loads of eight
-        // elements allow more loads in flight.
+        // If few workgroups hide memory latency, smaller tiles increase the number of workgroups,
+        // and loads of eight elements increase the number of loads in flight.
         let sharing = tiles(tile).saturating_mul(splits(tiles(tile), 64));
         let few = sharing < enough / 4;
         let wide = cooperative && octets && !windows;
@@ -299,9 +302,9 @@ impl Tiling {
         Some(if is_better { pairs } else { tiling })
     }
 
-    /// fp16 tiles for one workgroup per processor, in which two subgroups share the terms of each
-    /// part. For GEMMs that fit into a single round of workgroups; with more workgroups, some
-    /// processors would have two while others have one.
+    /// Returns fp16 tiles for one workgroup per processor, in which two subgroups share the terms
+    /// of each part. They suit GEMMs whose workgroups all run in a single round; with more
+    /// workgroups, some processors would have two while others have one.
     fn in_a_round(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { k, windows, octets, .. } = shape;
         let processors = means.processors;
@@ -338,7 +341,7 @@ impl Tiling {
         tiles.into_iter().filter_map(of).min_by_key(cost)
     }
 
-    /// Large tiles; `many` uses more invocations, which stage twice the terms at a time.
+    /// Returns large tiles. `many` selects more invocations, which stage twice the terms at a time.
     fn of_large(matrices: Option<Matrices>, many: bool, splits: usize) -> Self {
         let (tile, terms, lanes) = match (matrices.is_some(), many) {
             (false, _) => (LARGE_PLAIN_TILE, PLAIN_TERMS, LANES),
@@ -348,10 +351,10 @@ impl Tiling {
         Tiling { tile, splits, apart: false, matrices, terms, lanes, term_parts: 1 }
     }
 
-    /// Large tiles with cooperative matrices and many invocations, if they are faster than others.
-    /// Rows must be loadable in units of 128 bytes, little of the last tiles may exceed the matrix,
-    /// and no round of workgroups may leave much of the device idle.
-    /// Each processor runs one such workgroup at a time.
+    /// Returns large tiles with cooperative matrices and many invocations, if they are faster than
+    /// other tiles. Three conditions must hold: rows can be loaded in units of 128 bytes, the last
+    /// tiles exceed the matrix only a little, and every round of workgroups uses most of the
+    /// device. Each processor runs one such workgroup at a time.
     pub(super) fn large(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { k, windows, octets, varies, .. } = shape;
         let Means { processors: at_once, shared, .. } = *means;
@@ -378,13 +381,13 @@ impl Tiling {
         worthwhile.into_iter().chain(wide).filter(fits).min_by_key(cost)
     }
 
-    /// Whether little of the last tiles exceeds the matrix.
+    /// Whether the last tiles exceed the matrix only a little.
     fn is_full(&self, shape: Shape) -> bool {
         let is_full = |(side, tile): (usize, usize)| side.next_multiple_of(tile) <= side / 8 * 9;
         [(shape.m, self.tile[0]), (shape.n, self.tile[1])].into_iter().all(is_full)
     }
 
-    /// Whether these large tiles also suit the current number of rows.
+    /// Whether these large tiles are also fast for the current number of rows.
     pub(super) fn suits(&self, shape: Shape, processors: usize) -> bool {
         // Up to a third of the tiles' rows may be padding: small tiles need half as much time again
         // for the same work.
@@ -392,8 +395,8 @@ impl Tiling {
         padded.saturating_mul(2) <= shape.m.saturating_mul(3) && self.fills(shape, processors)
     }
 
-    /// Returns the number of rounds, since each processor runs one workgroup of large tiles at a
-    /// time.
+    /// Returns the number of rounds of workgroups; each processor runs one workgroup of large tiles
+    /// at a time.
     fn rounds(&self, shape: Shape, processors: usize) -> usize {
         self.workgroups(shape).div_ceil(processors)
     }
@@ -403,24 +406,25 @@ impl Tiling {
         shape.tiles(self.tile).saturating_mul(self.splits)
     }
 
-    /// Whether the workgroups of large tiles use most of the device in every round.
+    /// Whether workgroups of large tiles use most of the device in every round.
     fn fills(&self, shape: Shape, processors: usize) -> bool {
         let places = self.rounds(shape, processors).saturating_mul(processors);
         self.workgroups(shape).saturating_mul(10) >= places.saturating_mul(7)
     }
 
-    /// Whether the tiles are [`WIDE_TILE`]s.
+    /// Whether the tiling uses [`WIDE_TILE`].
     pub(super) fn is_wide(&self) -> bool {
         self.tile == WIDE_TILE
     }
 
-    /// Whether the tiles are large.
+    /// Whether the tiling uses large tiles.
     fn is_large(&self) -> bool {
         let is_plain = self.matrices.is_none() && self.tile == LARGE_PLAIN_TILE;
         is_plain || self.tile.iter().all(|side| *side >= LARGE_SIDE)
     }
 
-    /// Whether all invocations load the same amount, and all subgroups multiply.
+    /// Whether the shader divides the tile evenly: all invocations load the same amount, and all
+    /// subgroups multiply.
     fn is_even(&self) -> bool {
         let lanes = self.lanes as usize;
         let brought = |side: &usize| (side * self.terms / 8).is_multiple_of(lanes);
@@ -477,8 +481,8 @@ impl Tiling {
             .into_iter()
             .filter(|terms| eights && (*terms == 32 || *terms < 2 * k))
             .map(|terms| Tiling { terms, ..*self });
-        // Some drivers emulate cooperative matrices. The shader without them supports only these
-        // tile sides.
+        // Some drivers emulate cooperative matrices, so a tiling without them is tried as well. The
+        // shader without them supports only these tile sides.
         let plain = self.tile.iter().all(|side| [32, 64].contains(side));
         let apart = cooperative.then(|| Tiling {
             matrices: None,
@@ -492,8 +496,8 @@ impl Tiling {
     }
 }
 
-/// Returns the elements of an operand's tile in shared memory, with rows padded by eight, in either
-/// order.
+/// Returns the number of elements that an operand's tile occupies in shared memory, with rows
+/// padded by eight elements, in either order.
 const fn padded(side: usize, terms: usize) -> usize {
     if side > terms { side * (terms + 8) } else { terms * (side + 8) }
 }
@@ -516,10 +520,11 @@ const LARGE_SIDE: usize = 128;
 /// Large tiles without cooperative matrices: 16 rows of four columns per invocation, which is
 /// faster than tiles of 128×128.
 const LARGE_PLAIN_TILE: [usize; 2] = [64, 128];
-/// The maximum bytes of shared memory that these use.
+/// The maximum bytes of shared memory that large tiles without cooperative matrices use.
 const LARGE_SHARED: usize = 16 << 10;
 
-/// Wide fp16 tiles: half as much work again per step, for a fifth more time.
+/// The sides of wide fp16 tiles: half as much work again per step as large tiles, in a fifth more
+/// time.
 const WIDE_TILE: [usize; 2] = [128, 192];
 
 /// The minimum rows, columns and terms of a tiled GEMM.
@@ -528,7 +533,8 @@ const LEAST_SIDE: usize = 32;
 /// The number of workgroups that any device runs concurrently.
 const LEAST_WORKGROUPS: usize = 4;
 
-/// With more splits, adding up the partial sums lasts longer than computing them.
+/// The maximum number of splits. With more, adding up the partial sums lasts longer than computing
+/// them.
 pub(super) const MOST_SPLITS: usize = 32;
 
 #[cfg(test)]

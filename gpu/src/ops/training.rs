@@ -95,7 +95,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_ADAMW_STEP, adamw_step),
 ];
 
-/// Returns the last dimension, which must not be empty.
+/// Returns the size of the last dimension, which must not be empty.
 fn last(tensor: &Operand) -> Result<usize, Error> {
     tensor
         .sizes

@@ -112,7 +112,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             return Err(Error::invalid("a diagonal has two dimensions"));
         }
         let strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
-        // The diagonal starts right of the first element, or below it.
+        // The diagonal starts at a column right of the first element, or at a row below it.
         let [below, right] = [offset.saturating_neg().max(0), offset.max(0)];
         let left = |dim: usize, skipped: i64| (input.size(dim) as i64 - skipped).max(0);
         let length = left(a, below).min(left(b, right));
@@ -260,7 +260,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Reshapes the input: an alias, unless the types differ.
+/// Encodes a reshape of the input: an alias, unless the types differ.
 fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result<(), Error> {
     let input = e.tensor(e.ends(args)?.0)?;
     if input.numel() != crate::encoder::numel_of(sizes)? {
@@ -292,8 +292,8 @@ fn squeeze(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, out) = (e.tensor(e.ends(args)?.0)?, e.out(args)?);
-    // Tensors stored with more precision than their type are rounded where the program converts to
-    // that type, and when they are returned.
+    // Tensors that are stored with more precision than their type are rounded where the program
+    // converts to that type, and when they are returned.
     let is_narrow = |tensor: &Operand| e.scalar_type(tensor) == Some(ScalarType::BFloat16);
     if is_narrow(&out) && !is_narrow(&input) {
         let out = e.resize(out.id, &input.sizes)?;
@@ -302,7 +302,7 @@ fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     reshape(e, args, &input.sizes)
 }
 
-/// Broadcasts dimensions of size one, and adds leading dimensions.
+/// Encodes a broadcast of dimensions of size one, with additional leading dimensions.
 fn expand(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -364,7 +364,7 @@ fn reordered(input: &Operand, order: &[usize]) -> (Vec<usize>, Vec<i64>) {
     (order.iter().map(size).collect(), order.iter().map(stride).collect())
 }
 
-/// Returns a permuted copy of a tensor.
+/// Emits a permuted copy of a tensor, and returns the copy.
 pub(super) fn permuted(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -387,7 +387,7 @@ fn select(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     select_into(e, &input, dim, index, out)
 }
 
-/// Selects one index of a dimension, and removes the dimension.
+/// Encodes the selection of one index of a dimension, which removes the dimension.
 fn select_into(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -448,8 +448,9 @@ fn slice_into(
     pick(e, input, &out, &sizes, &strides, base)
 }
 
-/// Returns the tensor to write to for an output that starts with the contents of `old`: `old`
-/// itself if nothing reads it any more, else a copy. `written` is the data to be written there.
+/// Returns the tensor to write to for an output that starts with the contents of `old`. If no later
+/// call reads `old`, this is `old` itself, else a copy. `written` is the data that the caller
+/// writes there.
 pub(super) fn successor(
     e: &mut Encoder<'_, '_>,
     old: &Operand,
@@ -463,7 +464,7 @@ pub(super) fn successor(
     Ok(out)
 }
 
-/// Copies all elements.
+/// Encodes a copy of all elements.
 pub(super) fn copy_all(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -497,7 +498,7 @@ fn pick(
     gather_merged(e, input, out, &dims, base)
 }
 
-/// Whether merged dimensions are contiguous.
+/// Whether merged dimensions are contiguous in memory.
 fn is_in_a_row(dims: &[(usize, Vec<i64>)]) -> bool {
     match dims {
         [] => true,
@@ -522,7 +523,7 @@ pub(super) fn gather(
     gather_merged(e, input, out, &merge_dims(sizes, &[strides.to_vec()])?, base)
 }
 
-/// Emits a [`gather`] over merged dimensions, which lie within the input.
+/// Emits a [`gather`] over merged dimensions. All of them must lie within the input.
 fn gather_merged(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -549,7 +550,7 @@ fn gather_merged(
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }
 
-/// Whether aligned groups of four outputs map to aligned groups of four inputs.
+/// Whether each aligned group of four outputs comes from an aligned group of four inputs.
 fn is_by_four(dims: &[(usize, Vec<i64>)], base: i64) -> bool {
     let fits = |number: i64| number % 4 == 0;
     match dims.split_last() {
@@ -563,7 +564,7 @@ fn is_by_four(dims: &[(usize, Vec<i64>)], base: i64) -> bool {
     }
 }
 
-/// Checks that a strided view lies within its tensor.
+/// Rejects a strided view that exceeds its tensor.
 fn check_reach(input: &Operand, sizes: &[usize], strides: &[i64], base: i64) -> Result<(), Error> {
     let (mut least, mut most) = (i128::from(base), i128::from(base));
     for (size, stride) in sizes.iter().zip(strides) {

@@ -1,4 +1,5 @@
-//! Weights in the layout that shaders read: derived once from constants, or in every run.
+//! Weights in the layouts that shaders read. They are derived once if they are constant, otherwise
+//! in every run.
 
 use super::join::pad;
 use super::views::gather;
@@ -32,7 +33,7 @@ pub(super) fn transposed(
     Ok(padded)
 }
 
-/// Returns the transposed matrices of a computed tensor, without padding.
+/// Emits the transposition of a computed tensor's matrices, without padding.
 pub(super) fn transposed_compactly(
     e: &mut Encoder<'_, '_>,
     weight: &Operand,

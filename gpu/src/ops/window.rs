@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 
-/// The limit on sizes, strides and offsets, so that shader arithmetic fits in 32 bits.
+/// The maximum of sizes, strides and offsets for which shader arithmetic fits in 32 bits.
 const LIMIT: i64 = 1 << 30;
 
 /// A window in one dimension.
@@ -16,7 +16,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The identity, for absent dimensions.
+    /// A window of one element with stride one, for absent dimensions.
     pub(super) const NONE: Window = Window { kernel: 1, stride: 1, padding: 0, dilation: 1 };
 
     pub(super) fn new(
@@ -43,12 +43,13 @@ impl Window {
         Ok(window)
     }
 
-    /// Returns the extent in elements, from the first to the last.
+    /// Returns the extent of the window in elements, from the first to the last, including
+    /// dilation.
     pub(super) fn reach(&self) -> i64 {
         (i64::from(self.kernel) - 1) * i64::from(self.dilation) + 1
     }
 
-    /// Returns the number of windows over `size` elements; with `ceil`, an incomplete last one
+    /// Returns the number of windows over `size` elements. With `ceil`, an incomplete last window
     /// counts.
     pub(super) fn count(&self, size: usize, ceil: bool) -> Result<usize, Error> {
         let (stride, padding) = (i64::from(self.stride), i64::from(self.padding));
@@ -102,7 +103,7 @@ impl Window {
     }
 }
 
-/// The window in the depth dimension.
+/// The depth dimension of a 3D operator: the window in that dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depth {
     pub(super) window: Window,
@@ -118,7 +119,7 @@ fn checked_size(size: usize) -> Result<i64, Error> {
         .ok_or_else(|| Error::unsupported("a dimension of more than 2^30 elements"))
 }
 
-/// Parses values for two dimensions: one value applies to both, an empty list means `default`.
+/// Parses values for two dimensions. One value applies to both; an empty list means `default`.
 pub(super) fn pair(values: &[i64], default: Option<[i64; 2]>) -> Result<[i64; 2], Error> {
     match (values, default) {
         ([both], _) => Ok([*both, *both]),
@@ -128,7 +129,7 @@ pub(super) fn pair(values: &[i64], default: Option<[i64; 2]>) -> Result<[i64; 2]
     }
 }
 
-/// The same for three dimensions.
+/// Parses values for three dimensions. One value applies to all.
 pub(super) fn triple(values: &[i64]) -> Result<[i64; 3], Error> {
     match *values {
         [all] => Ok([all; 3]),

@@ -7,15 +7,16 @@ use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Fuses element-wise calls with their element-wise producers. First, only producers without other
-/// readers are fused; then also others, whose results the chain writes as a second output.
+/// Fuses element-wise calls with their element-wise producers. At first, only producers without
+/// other readers are fused. Then producers with other readers are fused too; the chain writes their
+/// result as a second output.
 pub(super) fn fuse(graph: &mut Graph<'_>) {
     while fuse_where(graph, false) {}
     fuse_where(graph, true);
 }
 
-/// Returns whether any calls were fused. `keep` also fuses results with other readers, one per
-/// chain.
+/// Performs one round of fusion, and returns whether any calls were fused. `keep` also fuses
+/// results with other readers, one per chain.
 fn fuse_where(graph: &mut Graph<'_>, keep: bool) -> bool {
     let uses = uses(graph);
     let nodes = std::mem::take(&mut graph.nodes);
@@ -25,7 +26,7 @@ fn fuse_where(graph: &mut Graph<'_>, keep: bool) -> bool {
     let mut producers: HashMap<ValueId, usize> = HashMap::new();
     for node in nodes {
         if node.operator.traits().writes_arguments() {
-            // Reads must not move behind this write.
+            // Reads must not move across this write to a later position.
             producers.clear();
         }
         let Some(mut chain) = Chain::of(graph, &node) else {
@@ -56,7 +57,7 @@ fn fuse_where(graph: &mut Graph<'_>, keep: bool) -> bool {
     graph.nodes.len() < count
 }
 
-/// Whether no call after the value's producer has read the value so far.
+/// Whether no call since the value's producer has read the value so far.
 fn may_be_computed_later(
     graph: &Graph<'_>,
     fused: &[Option<Node>],
@@ -68,22 +69,23 @@ fn may_be_computed_later(
     !args.any(|arg| graph.items(arg).contains(&id))
 }
 
-/// Element-wise calls that depend on one another.
+/// A chain of element-wise calls that depend on one another.
 #[derive(Debug, Clone)]
 struct Chain {
     parts: Vec<Node>,
     inputs: Vec<ValueId>,
     out: ValueId,
-    /// A second result, which other calls read.
+    /// An intermediate result that other calls read, so that the chain writes it as a second
+    /// output.
     kept: Option<ValueId>,
 }
 
 impl Chain {
-    /// Returns a call as a chain, if it can be part of one.
+    /// Returns a call as a chain of one call, if it can be part of a chain.
     fn of(graph: &Graph<'_>, node: &Node) -> Option<Self> {
         let (out, args) = node.args.split_last()?;
         if node.operator == Operator::CHAIN {
-            // A chain with two outputs is complete.
+            // A chain with two outputs cannot be extended.
             floating(graph, *out)?;
             let (parts, inputs) = (node.parts.clone(), args.to_vec());
             return Some(Chain { parts, inputs, out: *out, kept: None });
@@ -122,7 +124,7 @@ impl Chain {
         Some(Chain { parts, inputs, out: self.out, kept: self.kept })
     }
 
-    /// Returns this chain as a call, in place of its last part.
+    /// Returns this chain as one call. It replaces the last of the original calls.
     fn into_node(self, graph: &mut Graph<'_>, last: Node) -> Node {
         if self.parts.len() < 2 {
             return last;

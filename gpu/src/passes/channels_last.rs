@@ -18,8 +18,8 @@ const TO_FIRST: [i64; 4] = [0, 3, 1, 2];
 
 /// Rewrites the graph, if that removes permutations.
 pub(super) fn run(graph: &mut Graph<'_>) {
-    // After a write in place, a tensor may differ from its permutation: neither can replace the
-    // other.
+    // After a write in place, a tensor and its earlier permuted copy may differ, so that neither
+    // can replace the other.
     let writes = graph.nodes.iter().any(|node| node.operator.traits().writes_arguments());
     if writes || !has_unique_producers(graph) {
         return;
@@ -57,7 +57,7 @@ pub(super) fn run(graph: &mut Graph<'_>) {
     }
 }
 
-/// Returns the input of a call, if it is a permutation in this order.
+/// Returns the input of a call, if the call is a permutation in this order.
 fn permuted(graph: &Graph<'_>, node: &Node, order: [i64; 4]) -> Option<ValueId> {
     let [input, dims, _] = node.args[..] else { return None };
     let Some(Value::IntList(dims)) = graph.values.get(dims) else { return None };
@@ -102,7 +102,7 @@ fn is_floating(tensor: &Tensor<'_>) -> bool {
 
 #[derive(Default)]
 struct Rewrite {
-    /// Values that are used in channels-last layout.
+    /// The values that other calls use in channels-last layout.
     wanted: HashSet<ValueId>,
     uses: HashMap<ValueId, usize>,
     /// Values in lists and graph outputs, which must keep their ids.
@@ -236,8 +236,8 @@ mod tests {
     const TO: ValueId = FIRST_OF_OTHERS + 6;
     const BACK: ValueId = FIRST_OF_OTHERS + 7;
 
-    /// Builds a graph of calls over tensors 0 to 19 with four channels; those in `last` are
-    /// channels-last. Value 0 is the input.
+    /// Builds a graph of calls over tensors 0 to 19 with four channels. The tensors in `last` are
+    /// in channels-last layout. Value 0 is the input.
     fn graph(nodes: Vec<Node>, last: &[ValueId], outputs: &[ValueId]) -> Graph<'static> {
         let tensor = |sizes: Vec<usize>, data: Option<Vec<u8>>| {
             let (scalar_type, data) = (ScalarType::Float, data.map(Into::into));
@@ -282,7 +282,7 @@ mod tests {
         graph.nodes.iter().map(|node| node.operator).collect()
     }
 
-    /// Two blocks: `x + back(neg(to(convolve(x))))`.
+    /// Two blocks that each compute `x + back(neg(to(convolve(x))))`.
     fn blocks() -> Vec<Node> {
         let block = |x: ValueId, first: ValueId| {
             let [made, there, negative, back, sum] = [0, 1, 2, 3, 4].map(|at| first + at);

@@ -1,5 +1,6 @@
 //! Fuses the dequantization of constant 8-bit weights into the linear layers that read them.
-//! Supported are `dequantize_affine` and `dequantize_per_channel` with one scale per row, or per
+//!
+//! Supported are `dequantize_affine` and `dequantize_per_channel`, with one scale per row or per
 //! group of a row, and zero points of zero. Weights of other shapes are still dequantized in each
 //! run: with many rows, that is faster than the generic quantized GEMM kernel.
 
@@ -38,7 +39,7 @@ pub(super) fn keep(graph: &mut Graph<'_>) {
     let mut gone = HashSet::new();
     let producers = Producers::of(graph);
     for (weight, times) in times {
-        // If other calls read the dequantized weight, it is computed anyway.
+        // If calls that cannot be fused read the dequantized weight, it has to be computed anyway.
         let Some((index, producer)) = producers.producer_with_uses(weight, times) else { continue };
         if let Some(found) = quantized_weights(graph, producer) {
             quantized.insert(weight, found);
@@ -65,7 +66,8 @@ pub(super) fn keep(graph: &mut Graph<'_>) {
     remove(graph, &gone);
 }
 
-/// Returns the quantized weights that a call dequantizes, if the kernels support their shape.
+/// Returns the quantized weights that a call dequantizes, if the quantized GEMM kernels support
+/// their shape.
 fn quantized_weights(graph: &Graph<'_>, node: &Node) -> Option<QuantizedWeights> {
     let (codes, scales, zeros) = match (node.operator, &node.args[..]) {
         (Operator::TORCHAO_DEQUANTIZE_AFFINE, [codes, _, scales, zeros, ..])

@@ -1,5 +1,5 @@
-//! Splits dynamically quantized linear layers into two calls: the quantization of the input rows,
-//! which layers with the same input share, and the quantized GEMM.
+//! Splits each dynamically quantized linear layer into two calls: the quantization of the input
+//! rows, which layers with the same input share, and the quantized GEMM.
 
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -10,7 +10,7 @@ pub(super) fn split(graph: &mut Graph<'_>) {
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in std::mem::take(&mut graph.nodes) {
         if node.operator.traits().writes_arguments() {
-            // Reads must not move behind this write.
+            // Reads must not move across this write to a later position.
             rounded.clear();
         }
         let [input, codes, scales, _, bias, bits, out] = node.args[..] else {

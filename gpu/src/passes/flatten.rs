@@ -1,5 +1,5 @@
-//! Moves RMS norms behind views that flatten their result to a matrix, so that a following GEMM can
-//! fuse the norm.
+//! Swaps an RMS norm and the following view that flattens its result to a matrix. The norm then
+//! directly precedes the GEMM that reads the matrix, and can be fused into it.
 
 use super::{floating, producer_indices, uses};
 use std::collections::{HashMap, HashSet};
@@ -40,15 +40,15 @@ pub(super) fn run(graph: &mut Graph<'_>) {
         .collect();
 }
 
-/// Whether a view keeps the rows, that is, the last dimension.
+/// Whether a view keeps the rows, that is, the size of the last dimension.
 fn keeps_rows(graph: &Graph<'_>, of: ValueId, sizes: ValueId) -> bool {
     let last = graph.items(&sizes).last().and_then(|id| graph.values.get(*id));
     let row = floating(graph, of).and_then(|tensor| tensor.sizes.last().copied());
     matches!((last, row), (Some(Value::Int(last)), Some(row)) if usize::try_from(*last) == Ok(row))
 }
 
-/// Returns the replacement of a view: a view of the norm's input, followed by the norm. The sizes
-/// of the view may be computed between the two calls.
+/// Returns the two calls that replace a view: a view of the norm's input, followed by the norm. The
+/// sizes of the view may be computed between the original calls.
 fn swapped(graph: &mut Graph<'_>, norm: usize, view: usize) -> Option<Vec<Node>> {
     let [norm, view] = [norm, view].map(|index| graph.nodes.get(index).cloned());
     let (mut norm, mut view) = (norm?, view?);
@@ -76,7 +76,8 @@ mod tests {
     use crate::ops::testing::tensor;
     use torchlet_core::ScalarType;
 
-    /// A norm of `[1, 3, 8]`, a view of it with rows of `row` elements, and a reader of that view.
+    /// A norm of `[1, 3, 8]`, a view of the result with rows of `row` elements, and a reader of
+    /// that view.
     fn graph(row: usize) -> Graph<'static> {
         let float = |sizes: &[usize]| tensor(ScalarType::Float, sizes, false);
         let values = vec![

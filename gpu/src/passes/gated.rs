@@ -1,4 +1,4 @@
-//! Fuses two GEMMs of the same rows, of which one gates the other (as in SwiGLU).
+//! Fuses two GEMMs of the same rows if the activation of one is multiplied by the other (SwiGLU).
 
 use super::{Producers, floating, remove};
 use crate::ops;
@@ -28,7 +28,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
             producers.are_alike(&indices, out).then_some(indices)
         });
         let Some(mut indices) = found else { continue };
-        // Inputs must not be overwritten before the last of the calls.
+        // Inputs must not be overwritten before the last of the fused calls.
         let first = indices.iter().min().copied().unwrap_or(index);
         let between = graph.nodes.get(first..index).unwrap_or_default();
         if between.iter().any(|node| node.operator.traits().writes_arguments()) {
@@ -49,7 +49,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     remove(graph, &gone);
 }
 
-/// Returns one call in place of these.
+/// Returns one call that replaces the calls at these indices.
 fn joined(graph: &Graph<'_>, indices: &[usize]) -> Option<Node> {
     let parts: Vec<Node> =
         indices.iter().map(|index| graph.nodes.get(*index).cloned()).collect::<Option<_>>()?;
@@ -63,7 +63,8 @@ fn joined(graph: &Graph<'_>, indices: &[usize]) -> Option<Node> {
 }
 
 impl Producers<'_, '_> {
-    /// Returns the indices of a GEMM, views of its result, and the activation that produces `id`.
+    /// Returns the indices of the calls that produce `id`: a GEMM, views of its result, and an
+    /// activation.
     fn activated(&self, id: ValueId) -> Option<Vec<usize>> {
         let (index, node) = self.producer_with_uses(id, 1)?;
         if !ops::find(node.operator).is_some_and(|operator| operator.is_activation) {
@@ -74,7 +75,7 @@ impl Producers<'_, '_> {
         Some(indices)
     }
 
-    /// The same without an activation.
+    /// Returns the indices of the calls that produce `id`: a GEMM and views of its result.
     fn matmul(&self, id: ValueId) -> Option<Vec<usize>> {
         let mut indices = Vec::new();
         let mut id = id;

@@ -1,4 +1,4 @@
-//! Graphs whose images exist in two layouts while they are rewritten: the default one, and channels
+//! Rewrites graphs whose images exist in two layouts at first: the default layout and channels
 //! last.
 
 use std::collections::{HashMap, HashSet};
@@ -8,28 +8,28 @@ use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 #[derive(Default)]
 pub(super) struct Layouts {
     pub(super) nodes: Vec<Node>,
-    /// Results of calls that may be removed if they are unused.
+    /// Results of added calls, which are removed if nothing uses their result.
     added: HashSet<ValueId>,
-    /// For each tensor, its copy in channels-last layout.
+    /// The copy of each tensor in channels-last layout.
     pub(super) last: HashMap<ValueId, ValueId>,
 }
 
 impl Layouts {
-    /// Adds a call that is removed if its result is unused.
+    /// Adds a call that is removed if nothing uses its result.
     pub(super) fn add(&mut self, node: Node) {
         self.added.extend(node.args.last());
         self.nodes.push(node);
     }
 
-    /// Stores the calls in the graph, without those that are unused.
+    /// Stores the rewritten calls in the graph, without unused added calls.
     pub(super) fn finish(self, graph: &mut Graph<'_>) {
         graph.nodes = self.nodes;
         drop_unused(graph, &self.added);
     }
 }
 
-/// Adds a tensor of the same type as an image tensor; `shape` returns its sizes from those of the
-/// image.
+/// Adds a tensor with the type of an image tensor. `shape` computes the sizes of the new tensor
+/// from those of the image tensor.
 pub(super) fn image_copy(
     graph: &mut Graph<'_>,
     id: ValueId,
@@ -44,7 +44,7 @@ pub(super) fn image_copy(
     Some(graph.values.len() - 1)
 }
 
-/// Removes calls whose result is in `added` and unused.
+/// Removes calls whose result is in `added` and that nothing uses.
 fn drop_unused(graph: &mut Graph<'_>, added: &HashSet<ValueId>) {
     let mut taken: HashSet<ValueId> =
         graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new)).copied().collect();

@@ -1,8 +1,8 @@
 //! Fuses a sum and the norm of its rows. If the sum has other readers, it becomes a second output.
 //!
-//! The norm moves to the index of the sum. A sum is not fused if one of its operands is an
-//! element-wise result without other readers: the sum then joins that chain, which also needs no
-//! dispatch of its own.
+//! The norm moves to the position of the sum. A sum is not fused if one of its operands is an
+//! element-wise result without other readers. The sum then joins the chain of that operand, and
+//! needs no separate dispatch either.
 
 use super::{Producers, floating, remove};
 use crate::ops;
@@ -37,7 +37,8 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
 }
 
 impl Producers<'_, '_> {
-    /// Returns the index of the sum that `node` at `index` normalises, if they can be fused.
+    /// Returns the index of the sum whose rows `node`, the norm at `index`, normalises, if they can
+    /// be fused.
     fn normed_sum(&self, index: usize, node: &Node) -> Option<usize> {
         let (input, others) = node.args.split_first()?;
         let normalized = match (node.operator, others) {
@@ -58,7 +59,8 @@ impl Producers<'_, '_> {
         let is_plain = factor.iter().all(|factor| is_one(self.graph, *factor));
         let is_chained = [&a, &b].iter().any(|term| self.is_chained(term.value, &tensor.sizes));
         let [x, _] = ops::terms(&a, &b, &tensor.sizes, normalized)?;
-        // The other arguments of the norm must exist before the sum and stay unmodified.
+        // The other arguments of the norm must be computed before the sum, and must not change
+        // until the norm.
         let is_there = |id: &ValueId| match self.producers.get(id) {
             Some(made) => *made < at,
             None => true,
@@ -79,7 +81,7 @@ impl Producers<'_, '_> {
     }
 }
 
-/// Returns one call in place of a sum and its norm; `taken` are values with several readers.
+/// Returns one call that replaces a sum and its norm; `taken` are values with several readers.
 fn joined(
     graph: &mut Graph<'_>,
     sum: usize,

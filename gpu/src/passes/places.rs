@@ -1,8 +1,9 @@
-//! Keeps channels-last layout between quantized convolutions.
+//! Keeps the channels-last layout between quantized convolutions.
 //!
-//! Quantized convolutions read and write whole words of channels, so this avoids layout conversions
-//! before and after each one. Element-wise calls between them work in either layout. Each value
-//! therefore exists in both layouts at first, and unused copies are removed.
+//! Quantized convolutions read and write whole words of channels, so that keeping this layout
+//! avoids conversions before and after each convolution. Element-wise calls between convolutions
+//! work in either layout. Therefore, each value exists in both layouts at first, and unused copies
+//! are removed.
 
 use super::layouts::{Layouts, image_copy};
 use super::uses;
@@ -14,8 +15,8 @@ use torchlet_graph::graph::{Graph, Node, ValueId};
 use torchlet_graph::operators::Operator;
 use torchlet_graph::passes::uses::has_unique_producers;
 
-/// Converts the convolutions that are `suited`, and the element-wise calls between them, to
-/// channels-last layout, unless a tensor would exceed `most` bytes.
+/// Converts the convolutions for which `suited` returns true, and the element-wise calls between
+/// them, to channels-last layout. A tensor that would exceed `most` bytes is not converted.
 pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, &Node) -> bool) {
     if !has_unique_producers(graph) || !graph.nodes.iter().any(|node| suited(graph, node)) {
         return;
@@ -23,7 +24,7 @@ pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, 
     let mut both = BothLayouts { most, ..BothLayouts::default() };
     for node in std::mem::take(&mut graph.nodes) {
         if node.operator.traits().writes_arguments() {
-            // The channels-last copies may be outdated after this write.
+            // The copies in channels-last layout may be outdated after this write.
             both.layouts.last.clear();
         }
         if suited(graph, &node) {
@@ -37,16 +38,17 @@ pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, 
     recode(graph);
 }
 
-/// Calls in both layouts.
+/// The calls of a graph in both layouts.
 #[derive(Default)]
 struct BothLayouts {
-    /// The maximum bytes of a tensor.
+    /// The maximum bytes of a tensor in channels-last layout.
     most: u64,
     layouts: Layouts,
 }
 
 impl BothLayouts {
-    /// Adds a channels-last convolution, and the conversion of its result to the default layout.
+    /// Adds a convolution in channels-last layout, and the conversion of its result to the default
+    /// layout.
     fn convolution(&mut self, graph: &mut Graph<'_>, node: Node) {
         let ends = node.args.first().copied().zip(node.args.last().copied());
         let Some((input, out)) = ends else { return self.layouts.nodes.push(node) };
@@ -85,9 +87,9 @@ impl BothLayouts {
         self.layouts.last.insert(out, result);
     }
 
-    /// Adds another call: in channels-last layout too, if it is element-wise and its operands exist
-    /// in that layout. Quantized results are converted back; larger types are computed in both
-    /// layouts instead.
+    /// Adds a call that is not a convolution. If it is element-wise and its operands exist in
+    /// channels-last layout, it is added in that layout too. A quantized result is converted back;
+    /// results of larger types are computed in both layouts instead.
     fn other(&mut self, graph: &mut Graph<'_>, node: Node) {
         let Some((there, out)) = self.swapped(graph, &node) else {
             return self.layouts.nodes.push(node);
@@ -137,8 +139,8 @@ fn channels_last_tensor(graph: &mut Graph<'_>, id: ValueId, most: u64) -> Option
     })
 }
 
-/// Restores convolutions whose input and result are both in the default layout, which they support
-/// directly.
+/// Restores the original form of convolutions whose input and result are both in the default
+/// layout, which they support directly.
 fn restore_lonely(graph: &mut Graph<'_>) {
     let uses = uses(graph);
     let mut sources = HashMap::new();
@@ -177,7 +179,7 @@ fn restore_lonely(graph: &mut Graph<'_>) {
     super::remove(graph, &gone);
 }
 
-/// Fuses requantization into convolutions: dequantize, clamp, quantize.
+/// Fuses requantization into convolutions: the calls dequantize, clamp, and quantize.
 fn recode(graph: &mut Graph<'_>) {
     let uses = uses(graph);
     let readers: HashMap<ValueId, usize> = {
@@ -195,7 +197,7 @@ fn recode(graph: &mut Graph<'_>) {
             Some((reader, graph.nodes.get(reader)?))
         };
         let Some(behind) = recoding(graph, node, only) else { continue };
-        // All of them move to the index of the last call, which may read values produced in
+        // The fused calls move to the position of the last one, which may read values produced in
         // between.
         let Some((end, last)) = behind.last() else { continue };
         let passed = graph.nodes.get(place..*end).unwrap_or_default();

@@ -9,13 +9,13 @@ use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::operators::Operator;
 use torchlet_graph::passes::uses::has_unique_producers;
 
-/// Rewrites each concatenation that starts with all tensors of another, over the same dimension, to
-/// start with the result of that one.
+/// Rewrites each concatenation whose list starts with all tensors of an earlier concatenation over
+/// the same dimension: its list then starts with the result of the earlier one.
 pub(super) fn share(graph: &mut Graph<'_>) {
     if !has_unique_producers(graph) {
         return;
     }
-    // The latest concatenation by its first tensor and dimension: its items, and its result.
+    // For each first tensor and dimension, the latest concatenation: its list, and its result.
     let mut latest: HashMap<(ValueId, i64), (Vec<ValueId>, ValueId)> = HashMap::new();
     for index in 0..graph.nodes.len() {
         let Some(node) = graph.nodes.get(index) else { continue };
@@ -33,7 +33,7 @@ pub(super) fn share(graph: &mut Graph<'_>) {
         let Some(Value::List(items)) = graph.values.get(list) else { continue };
         let Some(first) = items.first().copied() else { continue };
         let items = items.clone();
-        // Only without type conversions, which would make the prefixes differ.
+        // Skips concatenations that convert types, which would make the prefixes differ.
         let of = |id| graph.tensor(id).map(|tensor| tensor.scalar_type);
         if items.iter().any(|item| of(*item).is_none() || of(*item) != of(out)) {
             continue;

@@ -1,9 +1,9 @@
 //! Fuses RMS norms into the GEMVs that read them. For few rows, a separate `x / rms(x) * weight`
 //! lasts as long as the following GEMV, but only adds a few instructions when fused.
 //!
-//! The norm becomes a call of `torchlet.rms_norm_prologue`: GEMVs of few rows compute it from its
-//! inputs, and only with many rows it is dispatched on its own. A norm is fused if it is read only
-//! by such GEMVs.
+//! The norm becomes a call of `torchlet.rms_norm_prologue`. With few rows, GEMVs compute it from
+//! the norm's inputs; with many rows, it is dispatched separately. A norm is fused only if all its
+//! readers are such GEMVs.
 
 use super::floating;
 use crate::ids::IdMap;
@@ -48,18 +48,17 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     }
 }
 
-/// Whether all readers of a norm, by their indices, can compute it.
+/// Whether all readers of a norm can compute it; `readers` are indices of calls.
 fn fits(graph: &Graph<'_>, norm: &RmsNormArgs, readers: &[usize]) -> Option<bool> {
     let [input, weight, out] = [norm.input, norm.weight, norm.out].map(|id| floating(graph, id));
     let (input, weight, out) = (input?, weight?, out?);
     let count = *input.sizes.last()?;
-    // With so few elements per row, unquantized GEMVs do not support the norm.
+    // Unquantized GEMVs support the norm only for rows of a minimum length.
     let is_wide = is_wide(count, input.element.size());
     let supports = |call: &Node| {
         weighs_floats(call.operator) && (is_wide || call.operator != Operator::LINEAR)
     };
-    // GEMMs derive the rows from the shape, and with many rows the norm must need only one
-    // dispatch.
+    // GEMMs derive the rows from the shape. With many rows, the norm must need only one dispatch.
     let fits = out.sizes == input.sizes
         && count <= LONGEST_ROW
         && weight.numel() == count
@@ -68,7 +67,7 @@ fn fits(graph: &Graph<'_>, norm: &RmsNormArgs, readers: &[usize]) -> Option<bool
     Some(fits && readers.peek().is_some() && readers.all(|it| takes_rows(it, norm.out, supports)))
 }
 
-/// The value that each view is a view of.
+/// Maps each view to the value whose elements it shows.
 struct Roots(IdMap<ValueId, ValueId>);
 
 impl Roots {
@@ -86,7 +85,7 @@ impl Roots {
         self.0.get(&id).copied().unwrap_or(id)
     }
 
-    /// The arguments and results of calls that write to arguments.
+    /// Returns the roots of all arguments of calls that write in place.
     fn written(&self, graph: &Graph<'_>) -> HashSet<ValueId> {
         let writers = graph.nodes.iter().filter(|node| node.operator.traits().writes_arguments());
         writers.flat_map(|node| &node.args).map(|id| self.root(*id)).collect()

@@ -1,8 +1,8 @@
 //! Fuses the unrolled steps of a recurrent layer into one call.
 //!
-//! Exporters unroll recurrent layers. The GEMM of the inputs is already a single call for all
-//! steps, and each step reads a slice of its result. A step multiplies the state by weights and
-//! computes the next state ([`Cell`]). The states of all steps are concatenated.
+//! Exporters unroll recurrent layers. A single GEMM projects the inputs of all steps, and each step
+//! reads a slice of the result. A step multiplies the state by the recurrent weights and computes
+//! the next state ([`Cell`]). The states of all steps are concatenated.
 
 use super::uses;
 use crate::ops::{Cell, MOST_STEPS, recurs};
@@ -45,14 +45,14 @@ struct Step {
     inner: Option<[ValueId; 2]>,
     weight: ValueId,
     bias: ValueId,
-    /// The input projection, which is added to the product of state and weights.
+    /// The slice of the input projection, which is added to the product of state and weights.
     input: ValueId,
     /// The indices of the step's calls.
     positions: Vec<usize>,
 }
 
-/// Positions of the steps' tensors in the first dimension of another tensor: that of the first
-/// step, and the distance to the next.
+/// Where the steps find their tensors in the first dimension of `whole`: the index of the first
+/// step's tensor, and the distance from one step to the next.
 #[derive(Debug, Clone, Copy)]
 struct Rows {
     whole: ValueId,
@@ -70,7 +70,7 @@ struct Layer {
     last: Option<ValueId>,
     /// The last cell state, if it has readers.
     inner: Option<ValueId>,
-    /// The index of the call that the layer replaces; it runs there.
+    /// The index at which the fused call is inserted.
     position: usize,
     /// The indices of the calls that the layer replaces.
     gone: Vec<usize>,
@@ -117,7 +117,7 @@ impl Layer {
 
 struct Finder<'g, 'p> {
     graph: &'g Graph<'p>,
-    /// The producer and the readers of each value, also through lists.
+    /// The producer and the readers of each value, including uses in lists.
     producers: HashMap<ValueId, usize>,
     readers: HashMap<ValueId, Vec<usize>>,
     uses: HashMap<ValueId, usize>,
@@ -142,7 +142,8 @@ impl<'g, 'p> Finder<'g, 'p> {
     /// Finds the layers that can be fused.
     fn layers(&self) -> Vec<Layer> {
         let steps = (0..self.graph.nodes.len()).filter_map(|position| self.step(position));
-        // The steps by the state that they start from; steps with different weights may share one.
+        // The steps by their initial state; steps with different weights may start from the same
+        // state.
         let mut following: HashMap<ValueId, Vec<Step>> = HashMap::new();
         let mut order = Vec::new();
         for step in steps {
@@ -185,7 +186,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
     }
 
-    /// Whether a value is a float tensor of this shape that shaders compute with.
+    /// Whether a value is a tensor of this shape with a float type that shaders support.
     fn is_float(&self, id: ValueId, sizes: &[usize]) -> bool {
         let types = [ScalarType::Float, ScalarType::Half];
         self.tensor(id).is_some_and(|it| types.contains(&it.scalar_type) && it.sizes == sizes)
@@ -198,13 +199,14 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
     }
 
-    /// Returns the readers of a value if there are exactly `count`, and nothing else reads it.
+    /// Returns the readers of a value, if exactly `count` calls and nothing else read it.
     fn readers(&self, id: ValueId, count: usize) -> Option<&[usize]> {
         let readers = self.readers.get(&id)?;
         (readers.len() == count && self.uses.get(&id) == Some(&count)).then_some(readers.as_slice())
     }
 
-    /// Returns the result of the only reader of a value, if it is a call of this operator.
+    /// If the only reader of a value is a call of this operator, returns the result of the call and
+    /// adds its index to `positions`.
     fn only(&self, id: ValueId, operator: Operator, positions: &mut Vec<usize>) -> Option<ValueId> {
         let position = *self.readers(id, 1)?.first()?;
         let node = self.node(position).filter(|node| node.operator == operator)?;
@@ -212,7 +214,8 @@ impl<'g, 'p> Finder<'g, 'p> {
         node.args.last().copied()
     }
 
-    /// The same for a call with two operands: returns the other operand and the result.
+    /// If the only reader of a value is a call of this operator with two operands, returns the
+    /// other operand and the result.
     fn pair(
         &self,
         id: ValueId,
@@ -225,7 +228,8 @@ impl<'g, 'p> Finder<'g, 'p> {
         Some(pair)
     }
 
-    /// Returns the other operand of a call and its result, if it neither scales nor broadcasts.
+    /// Returns the other operand of a call with the operand `id`, and the result. Returns `None` if
+    /// the call scales an operand or broadcasts.
     fn operands(&self, position: usize, operator: Operator, id: ValueId) -> Option<[ValueId; 2]> {
         let node = self.node(position).filter(|node| node.operator == operator)?;
         let (out, inputs) = node.args.split_last()?;
@@ -241,7 +245,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         (alike && a != b).then_some([other, *out])
     }
 
-    /// Returns the layer that consecutive steps form, if it can be fused.
+    /// Returns the layer that these consecutive steps form, if it can be fused.
     fn layer(&self, steps: Vec<Step>) -> Option<Layer> {
         let (first, last) = steps.first().zip(steps.last()).filter(|_| steps.len() > 1)?;
         let [_, rows, hidden] = self.tensor(first.state[0])?.sizes[..] else { return None };
@@ -292,9 +296,9 @@ impl<'g, 'p> Finder<'g, 'p> {
         Some(Layer { inputs, states, last, inner, position, gone, steps })
     }
 
-    /// Returns where the states of the steps are concatenated, and that call. Intermediate states
-    /// must have no other readers than the next step and the concatenation; intermediate cell
-    /// states none but the steps. The last states may have any readers.
+    /// Returns the location of the states in their concatenation, and the index of the
+    /// concatenation. Only the next step and the concatenation may read an intermediate state, and
+    /// only the next step an intermediate cell state. The last states may have any readers.
     fn states(&self, steps: &[Step], [rows, hidden]: [usize; 2]) -> Option<(Rows, Option<usize>)> {
         let mut joiners = HashSet::new();
         for pair in steps.windows(2) {
@@ -335,14 +339,14 @@ impl<'g, 'p> Finder<'g, 'p> {
         fits.then_some((rows, Some(joiner)))
     }
 
-    /// Returns the calls that read a value, if nothing else reads it.
+    /// Returns the calls that read a value, if only calls read it.
     fn all_readers(&self, id: ValueId) -> Option<&[usize]> {
         let readers = self.readers.get(&id)?;
         (self.uses.get(&id) == Some(&readers.len())).then_some(readers)
     }
 
-    /// Whether two values are identical, both absent, or constants with the same contents:
-    /// delegates of single steps have constants of their own.
+    /// Whether two values are identical, both absent, or constants with the same contents. If each
+    /// step is a delegate, each has its own copy of the constants.
     fn is_same(&self, a: ValueId, b: ValueId) -> bool {
         let is_none = |id| matches!(self.graph.values.get(id), Some(Value::None));
         let is_copy = || match (self.tensor(a), self.tensor(b)) {
@@ -409,8 +413,8 @@ impl<'g, 'p> Finder<'g, 'p> {
         None
     }
 
-    /// Returns the start of a slice, or the index of a selection, in the first dimension. Indices
-    /// from the end of a dynamic dimension are unknown.
+    /// Returns the start of a slice, or the index of a selection, in the first dimension. Returns
+    /// `None` if the index counts from the end of a dynamic dimension.
     fn position(&self, whole: ValueId, index: i64, clamps: bool) -> Option<i64> {
         let tensor = self.tensor(whole)?;
         let count = i64::try_from(*tensor.sizes.first()?).ok()?;
@@ -528,7 +532,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         let n = self.only(n, Operator::TANH, positions)?;
         let [left, mixed] = self.pair(z, Operator::MUL_TENSOR, positions)?;
         let [same, state] = self.pair(mixed, Operator::ADD_TENSOR, positions)?;
-        // The difference must be `h - n`, not `n - h`.
+        // The step must subtract `n` from `h`, not `h` from `n`.
         let position = *self.producers.get(&left)?;
         let [other, _] = self.operands(position, Operator::SUB_TENSOR, n)?;
         let from = self.node(position)?.args.first();
@@ -539,7 +543,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         if with != r || same != n || other != step.state[0] || from != Some(&other) || !taken {
             return None;
         }
-        // All parts of the input come from one split.
+        // All parts of the input must come from one split.
         let input = *self.node(*self.producers.get(&xr)?)?.args.first()?;
         let parts = self.split(input, 3, positions)?;
         let alone = [xr, xz, xn].iter().all(|part| self.readers(*part, 1).is_some());
@@ -567,7 +571,7 @@ impl<'g, 'p> Finder<'g, 'p> {
     }
 }
 
-/// Returns the positions, if all slices are of one tensor and equally spaced.
+/// Returns the location of the steps' slices, if all are slices of one tensor at equal distances.
 fn rows_of(slices: &[(ValueId, i64)]) -> Option<Rows> {
     let [(whole, first), (_, second), ..] = slices else { return None };
     let rows = Rows { whole: *whole, first: *first, next: second.checked_sub(*first)? };

@@ -22,7 +22,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
             _ => None,
         };
         let Some(rotation) = rotation else { continue };
-        // The inputs must not be overwritten in between.
+        // Inputs must not be overwritten between the fused calls.
         let first = gone.iter().min().copied().unwrap_or(index);
         let mut between = graph.nodes.get(first..index).unwrap_or_default().iter();
         if between.all(|node| !node.operator.traits().writes_arguments()) {
@@ -44,7 +44,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     remove(graph, &all_gone);
 }
 
-/// Views that remove a dimension of size one, and views that add one.
+/// Operators that remove a dimension of size one, and operators that add one.
 const NARROWER: [Operator; 3] =
     [Operator::SQUEEZE_COPY_DIM, Operator::SQUEEZE_COPY_DIMS, Operator::VIEW_COPY];
 const WIDER: [Operator; 2] = [Operator::UNSQUEEZE_COPY, Operator::VIEW_COPY];
@@ -61,8 +61,8 @@ struct Search<'g, 'p> {
 }
 
 impl Search<'_, '_> {
-    /// Returns the arguments of the call that produces a value, if it is one of `operators` and the
-    /// value is read `uses` times. The call is added to `gone`.
+    /// Returns the arguments of the call that produces a value, if its operator is one of
+    /// `operators` and the value is read `uses` times. The index of the call is added to `gone`.
     fn call(
         &self,
         id: ValueId,
@@ -85,7 +85,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Whether a dimension, which may count from the end, is the last one of `rank`.
+    /// Whether a dimension index, which may count from the end, is that of the last dimension.
     fn is_last(&self, dim: ValueId, rank: usize) -> bool {
         let is = |dim: i64| usize::try_from(dim).is_ok_and(|dim| dim.checked_add(1) == Some(rank));
         self.int(dim).is_some_and(|dim| dim == -1 || is(dim))
@@ -139,9 +139,10 @@ impl Search<'_, '_> {
         fits.then_some((*input, start, end))
     }
 
-    /// Returns the tensor of pairs of which a value holds the first or the second elements.
+    /// If a value holds the first or the second elements of the pairs of a tensor, returns that
+    /// tensor.
     fn element(&self, id: ValueId, which: usize, gone: &mut Vec<usize>) -> Option<ValueId> {
-        // Each element is a factor twice.
+        // Each element of a pair is multiplied twice.
         if let Some([input, dim, index, _]) = self.call(id, &[Operator::SELECT_COPY_INT], 2, gone) {
             let sizes = self.sizes(*input)?;
             let (index, which) = (self.int(*index)?, which as i64);
@@ -254,7 +255,8 @@ impl Search<'_, '_> {
         })
     }
 
-    /// Returns the tensor of which a value is the negated second half, followed by the first half.
+    /// If a value is the negated second half of a tensor followed by its first half, returns that
+    /// tensor.
     fn half_turned(&self, id: ValueId, gone: &mut Vec<usize>) -> Option<ValueId> {
         let args = self.call(id, &[Operator::CAT], 1, gone)?;
         let [negative, first] = self.joined(args)?;
@@ -317,8 +319,8 @@ mod tests {
         }
     }
 
-    /// Neighbouring pairs, of which `second` selects the second elements. Returns the result, and
-    /// the value with the first elements.
+    /// Adds a rotation of neighbouring pairs; `second` selects the second elements. Returns the
+    /// result, and the value with the first elements.
     fn neighbours(second: [i64; 3]) -> (Build, ValueId, ValueId) {
         let mut build = Build::default();
         let (all, each) = (&[1, 3, 2, 4, 2][..], &[1, 3, 2, 4][..]);
@@ -348,7 +350,7 @@ mod tests {
 
     #[test]
     fn other_neighbour_patterns_stay() {
-        // The same elements twice, and elements with other readers.
+        // Both selections read the same elements, or selected elements have other readers.
         let (build, out, _) = neighbours([4, 0, 1]);
         assert!(!build.operators(&[out]).contains(&Operator::ROTARY));
         let (build, out, first) = neighbours([4, 1, 2]);
@@ -358,7 +360,7 @@ mod tests {
         assert!(!build.operators(&[out]).contains(&Operator::ROTARY));
     }
 
-    /// Half-split rows of `size` elements, of which the second half starts at `middle`.
+    /// Adds a rotation of half-split rows of `size` elements, whose second half starts at `middle`.
     fn halves(size: usize, middle: i64) -> Vec<Operator> {
         let mut build = Build::default();
         let (all, half) = (&[1, 2, 3, size][..], &[1, 2, 3, size / 2][..]);

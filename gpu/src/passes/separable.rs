@@ -13,13 +13,13 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     for (index, node) in graph.nodes.iter().enumerate() {
         let Some((second, _)) = convolution(graph, node) else { continue };
         let Some(between) = second.args.first().copied() else { continue };
-        // The depthwise result has no other readers, and this call reads it only once.
+        // Only this call may read the depthwise result, and only once.
         let taken = node.args.iter().filter(|id| **id == between).count();
         if taken != 1 || !is_pointwise(graph, second) {
             continue;
         }
         let Some(indices) = depthwise(graph, &producers, &uses, between) else { continue };
-        // Inputs must not be overwritten before the last of the calls.
+        // Inputs must not be overwritten before the last of the fused calls.
         let first = indices.iter().min().copied().unwrap_or(index);
         let mut passed = graph.nodes.get(first..index).unwrap_or_default().iter();
         if !passed.any(|node| node.operator.traits().writes_arguments()) {
@@ -38,7 +38,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     remove(graph, &gone);
 }
 
-/// Returns the convolution that a call is or starts with, and its epilogue.
+/// Returns the convolution of a call, and the epilogue fused into it.
 fn convolution<'n>(graph: &Graph<'_>, node: &'n Node) -> Option<(&'n Node, &'n [Node])> {
     let (call, rest) = match node.operator {
         Operator::EPILOGUE => node.parts.split_first()?,
@@ -89,7 +89,7 @@ fn is_pointwise(graph: &Graph<'_>, call: &Node) -> bool {
     is_plain && kernel.iter().all(|size| *size == 1)
 }
 
-/// Returns the indices of the calls that produce a value with a single reader: a depthwise
+/// If a value has a single reader, returns the indices of the calls that produce it: a depthwise
 /// convolution, and views of its result.
 fn depthwise(
     graph: &Graph<'_>,
@@ -103,7 +103,7 @@ fn depthwise(
         let node = graph.nodes.get(index)?;
         indices.push(index);
         if node.operator == Operator::ALIAS_COPY {
-            // A view left by the epilogue pass.
+            // The epilogue pass may leave a view.
             let from = *node.args.first()?;
             let (from, to) = (floating(graph, from)?, floating(graph, id)?);
             if from.sizes != to.sizes || from.element != to.element {
@@ -115,13 +115,13 @@ fn depthwise(
         let (call, rest) = convolution(graph, node)?;
         let (groups, weights) = grouped(graph, call)?;
         let alone = weights.first() == Some(&groups) && weights.get(1) == Some(&1) && groups > 1;
-        // A residual is not supported.
+        // A residual of the depthwise convolution is not supported.
         let plain = rest.iter().all(|part| part.operator != Operator::ADD_TENSOR);
         return (alone && plain).then_some(indices);
     }
 }
 
-/// Returns the call at `index` and those at `indices`, last to first, as one call.
+/// Returns one call that replaces the call at `index` and those at `indices`, last to first.
 fn joined(graph: &Graph<'_>, index: usize, indices: &[usize]) -> Option<Node> {
     let (second, first) = (graph.nodes.get(index)?, graph.nodes.get(*indices.last()?)?);
     let (between, inputs) = first.args.split_last()?;

@@ -3,8 +3,9 @@
 //! A blob is a flatbuffer with the identifier `TLG1`. It refers to operators by name, so that the
 //! operator table may change. Constants are stored by key in the program's named data.
 //!
-//! Blobs are explicit: inputs, then outputs, are the arguments of the delegate call, updates name
-//! all buffers, and each constant states whether it changes. Constants that change also have names.
+//! Unlike a delegate of ExecuTorch's Vulkan backend, a blob leaves nothing to infer. The arguments
+//! of the delegate call are the graph's inputs, followed by its outputs. Updates list every mutable
+//! buffer, and each constant states whether it changes. Constants that change also have names.
 
 mod read;
 mod write;

@@ -16,7 +16,7 @@ use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, TableFinishedWIPOffset, Ve
 /// Maximum size of a graph in bytes, without its constants: half the limit of flatbuffers.
 const LARGEST: usize = 1 << 30;
 
-/// Serializes a graph. Its constants become named data.
+/// Serializes a graph. The graph's constants become named data.
 ///
 /// # Errors
 /// The graph is too large.

@@ -22,8 +22,8 @@ pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
     }
 }
 
-/// Whether this is the backend of an exporter for devices other than the CPU whose delegates this
-/// compiler can read: ExecuTorch's Vulkan backend.
+/// Whether a backend is ExecuTorch's Vulkan backend: the only backend for devices other than the
+/// CPU whose exported delegates this compiler can read.
 pub fn is_exported_for_device(backend: &str) -> bool {
     backend == vulkan::BACKEND
 }

@@ -1,11 +1,11 @@
-//! The formats of delegates.
+//! Summaries of delegates in any supported format.
 
 use super::summary::Summary;
 use super::{vulkan, xnnpack};
 use crate::blob;
 use crate::error::Error;
 
-/// Summarizes the processed bytes of a delegate, in any format that is read.
+/// Summarizes the processed bytes of a delegate in any supported format.
 ///
 /// # Errors
 /// The bytes are malformed, or their format is unknown.

@@ -10,8 +10,8 @@ use torchlet_core::Scalar;
 
 /// Returns the scalars that instructions may set to something other than an integer.
 ///
-/// `whole` tells which delegates only return integers. `has_meaning` tells which kernels a graph
-/// can express: their scalar outputs follow all inputs.
+/// `whole` decides whether a delegate returns only integers. `has_meaning` decides whether a graph
+/// can express a kernel; the scalar outputs of such a kernel follow all of its inputs.
 pub(super) fn not_whole(
     method: &Method<'_>,
     whole: &dyn Fn(usize) -> bool,

@@ -11,7 +11,7 @@ pub struct CallOrigin {
     /// Index of the instruction; for a call in a delegate, of the instruction that calls the
     /// delegate.
     pub instruction: usize,
-    /// Id that the exporter gave to a call in a delegate.
+    /// Id that the exporter gave to the call inside the delegate; `None` for an instruction.
     pub part: Option<u32>,
 }
 
@@ -22,8 +22,8 @@ impl CallOrigin {
     }
 }
 
-/// Calls in a method's delegates, by instruction index and exporter's id. Their node ids follow
-/// those of the instructions, in this order.
+/// Calls in a method's delegates, by instruction index and exporter's id. The node ids of these
+/// calls follow the node ids of the instructions, in this order.
 #[derive(Debug)]
 pub(crate) struct Origins {
     instructions: usize,

@@ -1,8 +1,8 @@
 //! Front end for method instructions: converts straight-line instruction runs to graphs.
 //!
-//! Memory-planning artifacts of the exporter are undone. `out` variants become the functional
-//! operators that they came from, views become ordinary operators, and each write to a value makes
-//! a new value (SSA form). Delegates with known graphs are inlined.
+//! The front end reverses the exporter's memory planning. `out` variants become functional
+//! operators again, views become ordinary operators, and each write to a value creates a new value
+//! (SSA form). Delegates with known graphs are inlined.
 
 use crate::error::Error;
 use crate::front::constants::{Constants, Copies, Place, place};
@@ -27,19 +27,20 @@ use torchlet_core::{DataMap, Scalar, ScalarType, ShapeDynamism};
 pub struct Run<'p> {
     /// Range of the instructions that the graph replaces.
     pub instructions: Range<usize>,
-    /// What the run computes.
+    /// Graph that computes the same as the instructions.
     ///
     /// The inputs are method values that exist before the run. The outputs, and the new values of
-    /// the updates, are those that others may read: instructions outside the run, the caller, or
-    /// the next execution.
+    /// the updates, are the values that may be read outside the run: by other instructions, the
+    /// caller, or the next execution.
     pub graph: Graph<'p>,
     /// Maps values of the graph to the method values that they represent.
     ///
-    /// Values that overwrite an input have no entry: the graph's updates name their target.
+    /// Values that overwrite an input have no entry: the graph's updates name the overwritten
+    /// value.
     pub origins: BTreeMap<ValueId, usize>,
 }
 
-/// Converts the instructions of a method to graphs.
+/// Front end that converts the instructions of a method to graphs.
 pub struct FrontEnd<'m, 'p> {
     method: &'m Method<'p>,
     /// Graph of each delegate; `None` if unknown.
@@ -54,7 +55,7 @@ pub struct FrontEnd<'m, 'p> {
     optional: Optional,
     /// Number of references to each method value, from instructions and from the method's outputs.
     mentions: Vec<u32>,
-    /// Node ids for calls inside delegates, if those get ids of their own.
+    /// Node ids for calls inside delegates, if these calls get separate ids.
     origins: Option<&'m Origins>,
 }
 
@@ -138,8 +139,8 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         self.delegates.get(index)?.as_ref()
     }
 
-    /// Returns the method's instructions as graphs. Instructions that graphs cannot express stay
-    /// between the runs.
+    /// Converts the method's instructions to graphs, one per run. Instructions that a graph cannot
+    /// express are left out and separate the runs.
     ///
     /// # Errors
     /// The method is malformed.

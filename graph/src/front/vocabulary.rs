@@ -10,8 +10,8 @@ use torchlet_core::{Kernel, Param, Registry};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KernelSemantics {
-    /// A functional operator. The outputs follow the inputs; each output is a tensor, an integer or
-    /// a list. The kernel's return values, the outputs once more, come last.
+    /// A functional operator. The arguments of the kernel are the inputs, then the outputs, then
+    /// the outputs once more as return values. Each output is a tensor, an integer or a list.
     Functional {
         /// The functional operator.
         operator: Operator,
@@ -24,7 +24,8 @@ pub enum KernelSemantics {
     View,
     /// Copies argument 1 to argument 0, with broadcasting.
     Copy,
-    /// Overwrites argument 0 with the result of an operator over this number of arguments.
+    /// Overwrites argument 0 with the result of the operator, applied to the given number of
+    /// arguments.
     InPlace(Operator, usize),
     /// Writes argument 0 to the cache in argument 1, from the position in argument 2 on. Further
     /// arguments are ignored.
@@ -32,11 +33,12 @@ pub enum KernelSemantics {
     /// Writes argument 0 to the cache in argument 1, at the indices in argument 3; the batch size
     /// is 1. Argument 2 is ignored.
     ///
-    /// Negative indices count from the end of the cache, as in `index_put`; the kernel refuses
-    /// them.
+    /// In a graph, negative indices count from the end of the cache, as in `index_put`. The kernel
+    /// rejects negative indices.
     UpdateCacheAt,
-    /// Same as `UpdateCache` for two caches (arguments 1 to 3, and 2 to 4, at the position in
-    /// argument 5), followed by attention of argument 0 over them.
+    /// Updates two caches like `UpdateCache`, then computes attention of argument 0 over them.
+    /// Arguments 1 and 2 are written to the caches in arguments 3 and 4, from the position in
+    /// argument 5 on.
     UpdateCachesAndAttend,
 }
 

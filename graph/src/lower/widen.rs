@@ -1,8 +1,8 @@
-//! Restores the precision of programs that an exporter narrowed for a GPU.
+//! Restores the precision of programs that an exporter converted to fp16 for a GPU.
 //!
-//! With `force_fp16`, the Vulkan exporter converts all 32-bit floating point to fp16; only tensors
-//! at the edges of a delegate keep their type. Processors that compute in `f32` anyway lose time
-//! with fp16, and save nothing but memory.
+//! With `force_fp16`, the Vulkan exporter converts all `f32` tensors inside a delegate to fp16;
+//! only the inputs and outputs of the delegate keep their dtype. Processors that compute in `f32`
+//! anyway are slower with fp16, which saves only memory.
 
 use crate::graph::{Graph, Tensor, Value};
 use alloc::borrow::Cow;
@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use half::f16;
 use torchlet_core::ScalarType;
 
-/// Whether a graph computes in fp16 only because of an exporter: no tensor has fp16 as its host
-/// type.
+/// Whether a graph computes in fp16 only because the exporter narrowed it: no tensor has fp16 as
+/// its host dtype.
 pub fn is_narrowed(graph: &Graph<'_>) -> bool {
     let narrowed = |tensor: &Tensor<'_>| {
         tensor.scalar_type == ScalarType::Half
@@ -29,8 +29,8 @@ pub fn is_narrowed(graph: &Graph<'_>) -> bool {
     any(graph, &narrowed) && !any(graph, &own)
 }
 
-/// Converts narrowed tensors and constants back to `f32`. Graphs that use fp16 themselves stay
-/// unchanged.
+/// Converts narrowed tensors and constants back to `f32`. Leaves graphs unchanged that the user
+/// wrote in fp16.
 pub fn run(graph: &mut Graph<'_>) {
     if !is_narrowed(graph) {
         return;

@@ -1,4 +1,4 @@
-//! Attention, rotary embeddings and KV caches.
+//! Operators for attention, rotary embeddings and KV caches.
 
 use super::describe::*;
 use super::*;

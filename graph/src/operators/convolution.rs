@@ -1,4 +1,4 @@
-//! Convolutions, in floating point and quantized.
+//! Convolution operators, in floating point and quantized.
 
 use super::describe::*;
 use super::*;

@@ -1,4 +1,4 @@
-//! Tensors filled with constants and sequences.
+//! Operators that create tensors: constants and sequences.
 
 use super::describe::*;
 use super::*;

@@ -26,15 +26,16 @@ use alloc::string::String;
 /// Description of an operator.
 #[derive(Clone, Copy)]
 pub(super) struct Description {
-    /// The name of the functional form.
+    /// Name of the functional operator.
     pub(super) name: &'static str,
-    /// The form that instructions call, with the outputs behind the inputs.
+    /// Name of the `out` variant that instructions call, whose outputs follow the inputs.
     pub(super) instruction: Option<&'static str>,
-    /// First and end of the parameters that the form of instructions lacks.
+    /// Range of the functional parameters that the `out` variant lacks: first index, and the index
+    /// after the last one.
     pub(super) lacking: (u8, u8),
-    /// The structure of named arguments, by the number of the operator that declares it.
+    /// Structure of named arguments, identified by the index of the operator that declares it.
     pub(super) arguments: u16,
-    /// Everything else that passes, targets and the cost model ask.
+    /// Properties that passes, targets and the cost model read.
     pub(super) traits: Traits,
 }
 
@@ -52,9 +53,10 @@ impl Description {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Traits {
-    /// The arguments that a call may write: calls before and after it see different contents.
+    /// Arguments that a call may write in place, so that calls before and after it see different
+    /// contents.
     pub writes: ArgumentSet,
-    /// Whether a call stops a run that violates an assertion.
+    /// Whether a call is an assertion, which stops the run if it fails.
     pub(crate) checks: bool,
     /// Whether two calls with the same arguments may give different results.
     pub is_random: bool,
@@ -62,28 +64,30 @@ pub struct Traits {
     pub data_dependent: DataDependent,
     /// How an instruction lists its outputs.
     pub(crate) outputs: Outputs,
-    /// The parameter of the functional form that sets the memory layout of the output.
+    /// Parameter of the functional operator that sets the memory layout of the output.
     pub(crate) layout: MemoryLayout,
     /// The parameter that allows a copy to be incomplete when the call returns.
     pub(crate) non_blocking: Option<u8>,
-    /// Whether the output has the elements of the first argument in the same order, perhaps in
-    /// another shape or dtype.
+    /// Whether the output has the elements of the first argument, in the same order. Shape and
+    /// dtype can differ from those of the argument.
     pub is_view: bool,
-    /// Whether each element of the output is padding or an element of the first argument (or of the
-    /// tensors in that list). Kernels support such operators for all dtypes.
+    /// Whether each output element is either padding or a copy of an element of the first argument.
+    /// If the first argument is a list, this applies to the tensors in the list. Kernels support
+    /// such operators for all dtypes.
     pub moves_elements: bool,
-    /// Whether the output is the first argument with some elements replaced. Kernels do not copy
-    /// the other elements if the output lies in the memory of the argument.
+    /// Whether the output is the first argument with some elements replaced. If the output shares
+    /// the memory of the argument, kernels do not copy the other elements.
     pub(crate) updates_input: bool,
     /// Tensor arguments of an element-wise call that typically follows a layer. Each output element
-    /// depends on the elements at the same index, in any memory order.
+    /// depends only on the elements of these arguments at the same index, whatever the memory
+    /// order.
     pub elementwise: ArgumentSet,
     /// Whether each output element is a function of one input element and of non-tensor arguments.
     pub(crate) is_unary_function: bool,
-    /// Number of leading arguments that may be 16-bit floats if the output is one. The operator
-    /// computes in `f32` in any case, and rounds once.
+    /// Number of leading arguments that may be fp16 or bf16 if the output is. The operator computes
+    /// in `f32` in any case, and rounds once.
     pub(crate) narrow_inputs: u8,
-    /// Position of the weights, if the operator has weights in trained networks.
+    /// Position of the weights argument; `None` if the operator has no weights in trained networks.
     pub weights: Option<u8>,
     /// Whether the call transforms its weights at load time, in delegates of ExecuTorch's Vulkan
     /// backend.
@@ -102,7 +106,7 @@ pub struct Traits {
     pub(crate) integers: Integers,
     /// Whether graphs track the integer output of a call symbolically.
     pub(crate) is_symbolic: bool,
-    /// The rule for an added leading dim.
+    /// Rule for evaluating the operator on several samples at once, over an added leading dim.
     pub batching: Batching,
 }
 
@@ -145,8 +149,8 @@ impl Traits {
         self.checks || self.writes_arguments()
     }
 
-    /// Whether the operator is a contraction, such as a GEMM or a convolution. Networks spend most
-    /// of their time in contractions.
+    /// Whether the operator is a contraction, such as a GEMM, a convolution or attention. Networks
+    /// spend most of their time in contractions.
     pub fn is_contraction(&self) -> bool {
         matches!(self.cost, Cost::Gemm(_) | Cost::Convolution | Cost::Attention { .. })
     }
@@ -269,8 +273,8 @@ pub(crate) enum Shape {
     Gemm(u8),
     /// First argument times the transposed second argument.
     Linear,
-    /// Like [`Linear`](Self::Linear), with the weights in the fourth argument. Their rows may be
-    /// padded.
+    /// Like [`Linear`](Self::Linear), with the weights in the fourth argument. The weight rows may
+    /// be padded.
     QuantizedLinear,
     /// Leading dims of the input; at most as many channels as the weights, the fourth argument.
     /// Spatial dims are not checked.
@@ -379,7 +383,7 @@ pub(crate) enum Integers {
     Always,
 }
 
-/// Rule for evaluating several samples at once with an added leading dim, like `vmap`.
+/// Rule for evaluating several samples at once over an added leading dim, like `vmap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Batching {
@@ -591,8 +595,8 @@ macro_rules! operators {
                 Ok($structure { $($parameter: operators!(@next inputs $($default)?),)* out })
             }
 
-            /// Returns the arguments in the order of the schema, without the output. Behind an
-            /// absent argument, all must be absent.
+            /// Returns the arguments in the order of the schema, without the output. After an
+            /// absent argument, all further arguments must be absent.
             #[allow(dead_code, reason = "passes build calls of some operators only")]
             pub(crate) fn inputs(&self) -> alloc::vec::Vec<ValueId> {
                 let mut inputs = alloc::vec::Vec::with_capacity(Self::COUNT);

@@ -1,4 +1,4 @@
-//! Fused forms of several operators, and training.
+//! Fused operators, and operators for training.
 
 use super::describe::*;
 use super::*;

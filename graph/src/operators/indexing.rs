@@ -1,4 +1,4 @@
-//! Selection, indexing, scattering, sorting, searching and embeddings.
+//! Operators for selection, indexing, scattering, sorting, searching and embeddings.
 
 use super::describe::*;
 use super::*;

@@ -1,4 +1,4 @@
-//! Matrix multiplications and distances.
+//! Operators for matrix multiplications and distances.
 
 use super::describe::*;
 use super::*;

@@ -1,4 +1,4 @@
-//! Factorizations, solvers and Fourier transforms.
+//! Operators for factorizations, solvers and Fourier transforms.
 
 use super::describe::*;
 use super::*;

@@ -1,4 +1,4 @@
-//! Normalizations, softmax and dropout.
+//! Operators for normalization, softmax and dropout.
 
 use super::describe::*;
 use super::*;

@@ -1,4 +1,4 @@
-//! Pooling, resizing and grid sampling.
+//! Operators for pooling, resizing and grid sampling.
 
 use super::describe::*;
 use super::*;

@@ -1,4 +1,4 @@
-//! Quantization, dequantization, and element-wise operators of quantized values.
+//! Operators for quantization and dequantization, and element-wise operators of quantized values.
 
 use super::describe::*;
 use super::*;

@@ -1,4 +1,4 @@
-//! Random tensors.
+//! Operators that create random tensors.
 
 use super::describe::*;
 use super::*;

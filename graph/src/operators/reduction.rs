@@ -1,4 +1,4 @@
-//! Reductions and scans over dims, and statistics.
+//! Operators for reductions and scans over dims, and for statistics.
 
 use super::describe::*;
 use super::*;

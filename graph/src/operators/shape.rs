@@ -1,4 +1,4 @@
-//! Views, permutations, copies, padding, concatenation and splitting.
+//! Operators for views, permutations, copies, padding, concatenation and splitting.
 
 use super::describe::*;
 use super::*;

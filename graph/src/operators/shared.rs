@@ -28,8 +28,8 @@ pub struct QuantizedLinear {
     pub packing: WeightPacking,
     /// Scales of the weights.
     pub weight_scales: ValueId,
-    /// Whether the scales have shape `[rows, groups]`. Otherwise it is `[rows]`, or
-    /// `[groups, rows]` with groups.
+    /// Whether the weight scales have shape `[rows, groups]`. Otherwise their shape is
+    /// `[groups, rows]`, or `[rows]` with one scale per row.
     pub scales_in_rows: bool,
     /// Bits per weight, if each weight occupies a byte.
     pub bits: Option<ValueId>,
@@ -130,7 +130,7 @@ macro_rules! conversions {
     )*};
 }
 
-/// The arguments of a call that both structures name alike.
+/// The arguments that have the same names in both structures.
 macro_rules! linear {
     ($it:ident, $packing:ident, $bias:expr) => {{
         let operands = [$it.input, $it.weights, $it.weight_scales];

@@ -1,4 +1,4 @@
-//! Special functions: gamma, error and Bessel functions, orthogonal polynomials.
+//! Operators for special functions: gamma, error and Bessel functions, orthogonal polynomials.
 
 use super::describe::*;
 use super::*;

@@ -1,4 +1,4 @@
-//! Integers that are computed at run time, such as sizes, and assertions.
+//! Operators that compute integers such as sizes at run time, and assertions.
 
 use super::describe::*;
 use super::*;

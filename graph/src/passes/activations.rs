@@ -1,15 +1,17 @@
 //! Fuses decomposed activations.
 //!
 //! - `x · sigmoid(x)` is SiLU.
-//! - `x · ½ · (1 + erf(x / √2))` is GELU, and `x · ½ · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))`
-//!   its tanh approximation. Factors may be in any order, and be multiplications or divisions.
+//! - `x · ½ · (1 + erf(x / √2))` is GELU, and `x · ½ · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))` is
+//!   the tanh approximation of GELU. Factors may be in any order, and be multiplications or
+//!   divisions.
 //! - `x · clamp(x + 3, 0, 6) / 6` is hard swish, `clamp(x + 3, 0, 6) / 6` hard sigmoid.
-//! - A clamp from below and a clamp from above become one, if the limits are in order.
+//! - A clamp from below and a clamp from above become one, if the lower limit does not exceed the
+//!   upper one.
 //!
 //! Needs: a graph in which each value is produced once, before its uses. Keeps: patterns whose
-//! constants differ by more than the rounding of `f32` or of the graph's type. Rounding: the fused
-//! call is computed as PyTorch's function of that name, without intermediate rounding to the
-//! graph's type.
+//! constants differ from the exact constants by more than the rounding of `f32` or of the graph's
+//! dtype. Rounding: the fused call computes PyTorch's function of that name, without intermediate
+//! rounding to the graph's dtype.
 
 use super::constant::rounded;
 use super::rewrite::{Rewriter, each_call};
@@ -46,8 +48,8 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
     })
 }
 
-/// If a call completes an activation: its input, the fused operator, and the `approximate` argument
-/// of GELU.
+/// If a call completes an activation: the input of the activation, the fused operator, and the
+/// `approximate` argument of GELU.
 fn activation(
     rewriter: &Rewriter<'_, '_>,
     node: &Node,
@@ -100,8 +102,8 @@ fn clamp_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> Opt
     Some(())
 }
 
-/// Whether a number equals a constant, up to the rounding of the constant or of its reciprocal to
-/// the type.
+/// Whether `number` equals `other`, up to the rounding of `other`, or of its reciprocal, to the
+/// dtype.
 fn is(scalar_type: ScalarType, number: f64, other: f64) -> bool {
     let near = |ratio: f64| (ratio - 1.0).abs() < 1e-6;
     near(number / other)
@@ -151,7 +153,7 @@ impl Product {
     }
 }
 
-/// The first argument of the call that produces a value, if it has this operator.
+/// The first argument of the call that produces a value, if that call is of this operator.
 fn call_of_one(rewriter: &Rewriter<'_, '_>, id: ValueId, operator: Operator) -> Option<ValueId> {
     rewriter.call_of(id, operator)?.first().copied()
 }

@@ -6,7 +6,8 @@
 //!   `k`, before or after views and the transposition of `k`. PyTorch's decomposition applies its
 //!   square root to both `q` and `k`.
 //! - The mask is added to the scores, also as part of `baddbmm`, or fills masked scores with minus
-//!   infinity. With `f32`, a finite value that absorbs every score works too.
+//!   infinity. In `f32` graphs, the mask may also use a finite value so low that adding it absorbs
+//!   every score.
 //! - The softmax may be wrapped in the idiom `eq`, `logical_not`, `any`, `logical_not`, `where`. It
 //!   gives zeros for rows whose scores are all minus infinity.
 //! - An `f32` softmax between matrix multiplications of a narrower type is matched, as the fused
@@ -14,12 +15,12 @@
 //! - Keys and values that are repeated for grouped-query attention are read without the repetition.
 //!
 //! The result is `et_vk.sdpa.default(q, k, v, mask, scale)`, whose fully masked rows are NaN like
-//! those of a plain softmax, or [`Operator::ATTENTION`], which has one argument more. There, fully
-//! masked rows are zeros, and heads may share keys and values. The idiom becomes the more common
-//! `et_vk.sdpa` if no row can be fully masked: without a mask, or with a constant mask that leaves
-//! every row a key (finite scores that overflow to infinity aside). A constant causal mask becomes
-//! the extra argument, an offset: row `i` sees keys up to `offset + i`, and no time is spent on
-//! later keys.
+//! those of a plain softmax, or [`Operator::ATTENTION`], which has one more argument. With
+//! [`Operator::ATTENTION`], fully masked rows are zeros, and heads may share keys and values. The
+//! idiom becomes the more common `et_vk.sdpa` if no row can be fully masked: without a mask, or
+//! with a constant mask that leaves every row a key (finite scores that overflow to infinity
+//! aside). A constant causal mask becomes the extra argument, an offset: row `i` sees keys up to
+//! `offset + i`, and no time is spent on later keys.
 //!
 //! Needs: a graph in which each value is produced once, before its uses, preferably without
 //! redundant copies. Shapes must be fixed. Keeps: patterns whose attention weights other calls

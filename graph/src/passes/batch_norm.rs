@@ -8,8 +8,7 @@
 //! with fixed shapes. Keeps: layers whose output has other uses, weights that have other uses (so
 //! memory stays within the size of the file), norms whose statistics are used, and weights that
 //! would not be finite. Rounding: weights change by up to half a unit in the last place, and
-//! results accordingly. It is the only change of values that is accepted here, as is usual in the
-//! field.
+//! results accordingly. Inference compilers commonly accept this deviation.
 
 use super::constant::{self, decode, encode};
 use super::rewrite::{Rewriter, each_call};
@@ -21,7 +20,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Folds norms into weights. Returns the number of norms.
+/// Folds batch norms into weights. Returns the number of folded norms.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| {
         node.operator == Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING

@@ -1,9 +1,11 @@
 //! Common-subexpression elimination (CSE).
 //!
+//! Two calls are equal if they have the same operator, output dtype and arguments. As arguments,
+//! known scalars, strings, lists and small constants are compared by value, and large constants by
+//! the address of their data.
+//!
 //! Needs: a graph in which each value is produced once, before its uses. Keeps: calls with effects
-//! or randomness, calls that read overwritten values, and distinct graph outputs. Calls are equal
-//! if their operator, output type and arguments are. Known numbers, strings, lists and small
-//! constants are compared by value; large constants by the address of their data.
+//! or randomness, calls that read overwritten values, and distinct graph outputs.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -23,7 +25,7 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| known.merge(rewriter, node))
 }
 
-/// Calls and values so far, by a key that equal ones share.
+/// Calls and values seen so far. Equal calls, and equal values, have equal keys.
 #[derive(Default)]
 struct Known {
     contents: BTreeMap<Content, ValueId>,

@@ -2,15 +2,17 @@
 //! quantized weights.
 //!
 //! The pattern is a `linear` whose input is quantized and dequantized to int8 per row, with the
-//! parameters of `choose_qparams_per_token_asymmetric`. This is written as `quantize_per_token` and
-//! `dequantize_per_token`, or in float operators by [the XNNPACK front end](crate::front::xnnpack).
-//! The weights are `dequantize_per_channel` of int8 constants, with one scale per row, or, through
-//! a view, one per group of adjacent values in a row.
+//! parameters of `choose_qparams_per_token_asymmetric`. The input is quantized by
+//! `quantize_per_token` and `dequantize_per_token`, or by float operators as written by [the
+//! XNNPACK front end](crate::front::xnnpack). The weights are `dequantize_per_channel` of int8
+//! constants: with one scale per row, or, through a view, with one scale per group of adjacent
+//! values in a row.
 //!
 //! Needs: as [`super::quantized`]. Runs where processors are known; a call is produced only if
 //! `takes` accepts it. Keeps: intermediate values that other calls read. Rounding: sums of int8
 //! products are exact. Values are rounded before the zero point is added, while
-//! `quantize_per_token` may add first: then, ties round differently if the zero point is odd.
+//! `quantize_per_token` may add the zero point first. In that case, ties round differently if the
+//! zero point is odd.
 
 use super::dynamic_convolution::rounded_by;
 use super::quantized::fits_bias;
@@ -23,7 +25,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Fuses such calls where a processor supports them. Returns the number of changes.
+/// Fuses dynamically quantized linear layers. `takes` decides whether the processor supports a
+/// call. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
     each_call(graph, |rewriter, node| product(rewriter, node, takes).is_some())
 }

@@ -21,7 +21,8 @@ use crate::operators::{ConvolutionArgs, Operator};
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Fuses such calls where a processor supports them. Returns the number of changes.
+/// Fuses dynamically quantized convolutions. `takes` decides whether the processor supports a call.
+/// Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
     each_call(graph, |rewriter, node| convolution(rewriter, node, takes).is_some())
 }

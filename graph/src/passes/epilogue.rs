@@ -17,7 +17,8 @@ use alloc::vec::Vec;
 /// Maximum number of views between a contraction and its epilogue.
 const MAX_VIEWS: usize = 16;
 
-/// Fuses the epilogues that a processor supports. Returns the number of fused calls.
+/// Fuses the epilogues that a processor supports, according to `forms`. Returns the number of fused
+/// calls.
 pub fn run(graph: &mut Graph<'_>, forms: &dyn FusedForms) -> usize {
     if !has_unique_producers(graph) {
         return 0;
@@ -28,7 +29,7 @@ pub fn run(graph: &mut Graph<'_>, forms: &dyn FusedForms) -> usize {
     let mut results: BTreeMap<ValueId, Contraction> = BTreeMap::new();
     for node in nodes {
         if node.operator.traits().writes_arguments() {
-            // Reads must not move behind this write.
+            // Later fusions must not move reads past this write.
             results.clear();
         }
         let Some(out) = node.args.last().copied() else {

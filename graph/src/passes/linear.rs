@@ -1,18 +1,18 @@
 //! Converts matrix multiplications with transposed constants to `aten.linear`, with the weight as
-//! it is stored. The weight may also be dequantized from a constant.
+//! it is stored. The weight may also be dequantized from a constant. The patterns are:
 //!
 //! - `addmm(bias, x, wᵀ)` and `mm(x, wᵀ)`, if `alpha` and `beta` are one and the bias has one
 //!   element per column;
 //! - `bmm(x, wᵀ)` with the weight repeated for each batch, as exporters write a linear layer with a
 //!   non-contiguous input;
-//! - a linear layer of a view that keeps rows becomes a view of the layer's result, as `linear`
-//!   supports inputs of any rank;
+//! - a linear layer of a view that keeps rows, which becomes a view of the layer's result, as
+//!   `linear` supports inputs of any rank;
 //! - the sum of a linear layer, perhaps viewed, and a bias.
 //!
 //! Needs: a graph in which each value is produced once, before its uses, preferably without
-//! redundant copies. All but the first form need fixed shapes. Keeps: results without the bias that
-//! other calls read. Rounding: as in PyTorch's `linear`, the bias is added before the sum is
-//! rounded to the graph's type, not after.
+//! redundant copies. All patterns except the first need fixed shapes. Keeps: results without the
+//! bias that other calls read. Rounding: as in PyTorch's `linear`, the bias is added before the sum
+//! is rounded to the graph's dtype, not after.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -21,7 +21,7 @@ use crate::graph::{Graph, Value, ValueId};
 use crate::operators::Operator;
 use alloc::vec;
 
-/// Converts such calls. Returns the number of changes.
+/// Converts matrix multiplications to linear layers. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| {
         let Some(out) = node.args.last().copied() else { return false };

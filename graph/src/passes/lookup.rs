@@ -1,13 +1,14 @@
 //! Replaces functions of int8 values by lookup tables: [`Operator::Q8TA_LOOKUP`].
 //!
 //! The pattern is `dequantize_per_tensor` of int8 values, a few elementwise functions, and
-//! `quantize_per_tensor` to int8. As there are only 256 int8 values, the same calls on a constant
-//! of all of them compute the table, which [`fold`](crate::fold) evaluates.
+//! `quantize_per_tensor` to int8. Only 256 int8 values exist. To compute the table, the pass adds
+//! the same calls on a constant that contains all of these values, and [`fold`](crate::fold)
+//! evaluates them.
 //!
 //! Needs: as [`super::quantized`], after which it runs, for the remaining patterns; and constant
 //! folding afterwards. A call is produced only if `takes` accepts it. Keeps: intermediate values
-//! that other calls read. Rounding: functions are evaluated on the CPU, so a value close to the
-//! middle between two quantized values may become the other one.
+//! that other calls read. Rounding: functions are evaluated on the CPU, so a result close to the
+//! middle between two quantized values may be rounded to the other one.
 
 use super::quantized::{Quantized, dequantized};
 use super::rewrite::{Rewriter, each_call};
@@ -19,7 +20,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Replaces such patterns where a processor supports the lookup. Returns the number of changes.
+/// Replaces functions of int8 values by lookups. `takes` decides whether the processor supports a
+/// call. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
     each_call(graph, |rewriter, node| lookup(rewriter, node, takes).is_some())
 }

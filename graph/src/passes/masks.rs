@@ -1,4 +1,4 @@
-//! Attention masks.
+//! Recognition of attention masks.
 
 use super::constant::{decode, encode, rounded};
 use super::rewrite::Rewriter;
@@ -14,7 +14,7 @@ use torchlet_core::ScalarType;
 /// An `f32` value at or below this absorbs every score that is added to it.
 const ABSORBING: f64 = -1e30;
 
-/// The form of a mask.
+/// How a mask applies to attention scores.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Mask {
     /// A tensor that is added to the scores.

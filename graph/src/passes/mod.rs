@@ -1,19 +1,23 @@
 //! Optimization passes over graphs.
 //!
-//! Each pass is a file whose module documentation is its contract: what it needs, what it keeps,
-//! how it changes rounding. Its `run` returns the number of changes. [`run`] runs all passes of
-//! [`PASSES`] in order on a graph that [`verify`](verify::verify) accepts.
+//! Each pass is a module, and the module documentation is the contract of the pass. "Needs" lists
+//! preconditions, "Keeps" what the pass leaves unchanged, and "Rounding" how results may change.
+//! The module's `run` returns the number of changes. [`run`] runs all passes of [`PASSES`] in order
+//! on a graph that [`verify`](verify::verify) accepts.
 //!
 //! All passes keep the ids of inputs, outputs and updates. A call that overwrites a value in place
-//! stays where it is, and so do the calls that read that value. Nothing is concluded from sizes
-//! that are only upper bounds.
+//! stays where it is, and so do the calls that read that value. If sizes are only upper bounds,
+//! passes draw no conclusions from them.
 //!
-//! Some passes are not in the list, as they depend on the processor. [`permuted`] and [`strided`]
-//! need certain operators. [`quantized`], [`dynamic`], [`dynamic_convolution`], [`lookup`] and
-//! [`volumes`] query which calls a processor supports, and run before constant folding. [`pieces`]
-//! depends on a single device and is run by backends. [`epilogue`] makes the
-//! [fused forms](crate::FusedForms) of a processor; backends run it when they load a region, since
-//! compiled programs have the calls before fusion.
+//! [`PASSES`] does not contain the passes that depend on the processor:
+//!
+//! - [`permuted`] and [`strided`] need certain operators.
+//! - [`quantized`], [`dynamic`], [`dynamic_convolution`], [`lookup`] and [`volumes`] query which
+//!   calls a processor supports, and run before constant folding.
+//! - [`pieces`] depends on a single device and is run by backends.
+//! - [`epilogue`] fuses the calls for which a processor has [fused forms](crate::FusedForms).
+//!   Backends run it when they load a region, since compiled programs contain the calls before
+//!   fusion.
 
 pub mod activations;
 pub mod attention;

@@ -17,7 +17,7 @@ use crate::graph::{Graph, Node, ValueId};
 use crate::operators::Operator;
 use torchlet_core::ScalarType;
 
-/// Removes such conversions. Returns the number of changed calls.
+/// Removes conversions to `f32` and back. Returns the number of changed calls.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| narrow(rewriter, node).is_some())
 }

@@ -5,9 +5,10 @@
 //! is `permute(add(a, b))`, whose permutation cancels out with the next one in
 //! [`redundant`](super::redundant).
 //!
-//! Needs: a graph in which each value is produced once, before its uses; fixed shapes; and targets
-//! where permutations cost more than strided views, so the pass is not in the list of all. Keeps:
-//! the bits of all elements. The number of permutations does not increase.
+//! Needs: a graph in which each value is produced once, before its uses; fixed shapes; and a target
+//! on which permutations cost more than strided views, so [`PASSES`](super::PASSES) does not
+//! contain this pass. Keeps: the bits of all elements. The number of permutations does not
+//! increase.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -18,7 +19,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::rules::normalize_dim;
 
-/// Moves permutations after calls. Returns the number of changes.
+/// Moves permutations to after the calls that use them. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| move_behind(rewriter, node).is_some())
 }

@@ -35,7 +35,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Replaces the patterns that a processor supports (`takes`). Returns the number of replacements.
+/// Replaces float patterns by int8 operators. `takes` decides whether the processor supports a
+/// call. Returns the number of replacements.
 pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
     each_call(graph, |rewriter, node| island(rewriter, node, takes).is_some())
 }

@@ -1,19 +1,20 @@
 //! Removes calls that change nothing, and merges pairs of calls.
 //!
-//! - Copies and views to the same type and shape are replaced by their input: `clone`,
+//! - Copies and views to the same dtype and shape are replaced by their input: `clone`,
 //!   `alias_copy`, `detach_copy`, `_to_copy`, `expand_copy`, `view_copy`, `slice_copy`,
 //!   `et_vk.prepack` and similar. Requested memory layouts do not matter to the graph.
-//! - Two permutations in a row become one, or none. The same holds for views.
+//! - Two consecutive permutations become one, or are removed if they cancel out. The same holds for
+//!   views.
 //! - A permutation that moves only dims of size one becomes a view.
 //! - A `cat` whose only use is another `cat` over the same dim is merged into it.
-//! - Two conversions in a row become one, or none, if the first one is lossless.
+//! - Two consecutive dtype conversions become one, or are removed, if the first one is lossless.
 //! - Dropout at inference is replaced by its input, as are a multiplication or division by one, a
 //!   subtraction of zero, and a power of one. (A floating-point addition of zero is not an
 //!   identity: it turns minus zero into zero.)
 //!
 //! Needs: a graph in which each value is produced once, before its uses. Keeps: inputs and outputs
-//! of the graph remain distinct values. All elements keep their bits. Nothing is concluded from
-//! sizes that are upper bounds.
+//! of the graph remain distinct values. All elements keep their bits. Sizes that are only upper
+//! bounds justify no change.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -23,7 +24,7 @@ use crate::operators::Operator;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Removes and merges such calls. Returns the number of changes.
+/// Removes and merges redundant calls. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, simplify)
 }

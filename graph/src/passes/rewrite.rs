@@ -214,8 +214,8 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         (!is_state).then_some((tensor, tensor.data.as_deref()?))
     }
 
-    /// A known scalar: a scalar argument, a constant tensor of one element, or a floating-point
-    /// conversion of one.
+    /// The value of a constant scalar: a scalar argument, a constant tensor of one element, or a
+    /// floating-point conversion of such a tensor.
     pub(super) fn number(&self, id: ValueId) -> Option<f64> {
         let converted = self.maker(id).filter(|node| {
             let operator = node.operator;
@@ -245,7 +245,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
     }
 
-    /// A known integer.
+    /// The value of a constant integer.
     pub(super) fn int(&self, id: ValueId) -> Option<i64> {
         match self.get(id)? {
             Value::Int(value) => Some(*value),
@@ -253,7 +253,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
     }
 
-    /// A known boolean, or `default` if the argument is absent.
+    /// The value of a constant boolean, or `default` if the argument is absent.
     pub(super) fn flag(&self, id: Option<&ValueId>, default: bool) -> Option<bool> {
         match id.and_then(|id| self.get(*id)) {
             None | Some(Value::None) => Some(default),
@@ -263,7 +263,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
     }
 
-    /// A known list of integers.
+    /// The elements of a constant list of integers.
     pub(super) fn ints(&self, id: ValueId) -> Option<Cow<'_, [i64]>> {
         match self.get(id)? {
             Value::IntList(items) => Some(Cow::Borrowed(items)),
@@ -307,8 +307,9 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.written.get(id) != Some(&true)
     }
 
-    /// Whether a processor supports a call before it is added. `takes` gets a graph with only this
-    /// call. `out` is a tensor, or a list of tensors whose first becomes the graph's output.
+    /// Whether a processor supports a call, before the call is added. `takes` receives a graph with
+    /// only this call, and decides. `out` is a tensor, or a list of tensors, the first of which
+    /// becomes the graph's output.
     pub(super) fn is_taken(
         &self,
         operator: Operator,
@@ -319,9 +320,9 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.is_taken_once(operator, args, out, &mut |_, _| Some(()), takes)
     }
 
-    /// As [`is_taken`](Self::is_taken), with changes applied to the call's tensors first. `change`
-    /// gets the index of each argument; the outputs follow the arguments. `None` from `change`
-    /// means that the call is impossible.
+    /// Like [`is_taken`](Self::is_taken), but first applies changes to the call's tensors. `change`
+    /// receives the index of each argument; the outputs follow the arguments. If `change` returns
+    /// `None`, the call is impossible.
     pub(super) fn is_taken_once(
         &self,
         operator: Operator,
@@ -374,7 +375,8 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         takes(&alone, &node)
     }
 
-    /// Adds a call. Its inputs must be lasting.
+    /// Adds a call. The inputs must never be overwritten in place (see
+    /// [`is_lasting`](Self::is_lasting)).
     pub(super) fn call(&mut self, operator: Operator, inputs: &[ValueId], out: ValueId) {
         inputs.iter().for_each(|id| self.uses.add(*id));
         let mut args = inputs.to_vec();
@@ -395,10 +397,10 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         out
     }
 
-    /// Replaces a value in all later calls. Returns whether that was possible: both values must be
-    /// tensors of the same type and shape, or both symbolic integers, and lasting. A graph output
-    /// keeps its id: the call that produces `new` then produces `old` instead. This fails if `new`
-    /// is a graph output or input itself.
+    /// Replaces a value in all later calls. Returns whether that was possible. Both values must be
+    /// tensors of the same dtype and shape, or both symbolic integers, and never be overwritten in
+    /// place. A graph output keeps its id: the call that produces `new` then produces `old`
+    /// instead. This fails if `new` is a graph output or input itself.
     pub(super) fn replace(&mut self, old: ValueId, new: ValueId) -> bool {
         let new = self.current(new);
         let (same, same_outside) = match (self.get(old), self.get(new)) {

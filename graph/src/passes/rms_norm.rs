@@ -16,7 +16,7 @@ use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
 use torchlet_core::ScalarType;
 
-/// Fuses norms. Returns the number of changes.
+/// Fuses the calls of RMSNorm. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| {
         let (Some(out), Some(norm)) = (node.args.last().copied(), find(rewriter, node)) else {

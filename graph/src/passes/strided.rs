@@ -1,13 +1,13 @@
-//! Merges chains of element moves into one `aten.as_strided_copy`.
+//! Merges chains of calls that only move elements into one `aten.as_strided_copy`.
 //!
 //! Attention queries are an example: a permutation of a view of a slice of a permutation of a view
-//! of a linear layer's result. Each call of the chain copies. One copy suffices, and operators that
-//! read their input with strides need none.
+//! of a linear layer's result. Each call of the chain copies. A single copy suffices, and operators
+//! that read their input with strides need no copy.
 //!
-//! Needs: a graph in which each value is produced once, before its uses; fixed shapes; and targets
-//! with `as_strided_copy`, so the pass is not in the list of all. It runs last, as patterns match
-//! permutations and views. Keeps: single moves, and views, which are free. All elements keep their
-//! bits.
+//! Needs: a graph in which each value is produced once, before its uses; fixed shapes; and a target
+//! with `as_strided_copy`, so [`PASSES`](super::PASSES) does not contain this pass. It runs last,
+//! as patterns match permutations and views. Keeps: single moves, and views, which are free. All
+//! elements keep their bits.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -17,7 +17,7 @@ use crate::operators::Operator;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Merges chains of moves. Returns the number of changes.
+/// Merges chains of element moves. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     let mut moved: BTreeMap<ValueId, Moved> = BTreeMap::new();
     each_call(graph, |rewriter, node| {

@@ -5,16 +5,16 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The call that produces each value, and the number of its uses. A snapshot: later changes of the
-/// graph are not reflected.
+/// For each value, the call that produces it and the number of its uses. A snapshot: later changes
+/// of the graph are not reflected.
 #[derive(Debug)]
 pub struct Uses {
     makers: Vec<Option<usize>>,
     counts: Vec<u32>,
 }
 
-/// Whether each value has at most one producer. Malformed files may have several, of which the last
-/// one counts; passes that look backwards would have to track that.
+/// Whether each value has at most one producer. If a malformed file has several, the last one
+/// counts; passes that look for a value's producer would have to find the right one.
 pub fn has_unique_producers(graph: &Graph<'_>) -> bool {
     let mut made: BTreeSet<ValueId> = graph.inputs.iter().copied().collect();
     let mut results =
@@ -23,8 +23,8 @@ pub fn has_unique_producers(graph: &Graph<'_>) -> bool {
 }
 
 impl Uses {
-    /// Computes producers and uses. Members of lists are produced and used with the list. Graph
-    /// outputs and update sources count as one more use.
+    /// Computes producers and uses. Using or producing a list counts for each member of the list.
+    /// Graph outputs and update sources count as one more use.
     pub fn of(graph: &Graph<'_>) -> Self {
         let mut uses =
             Uses { makers: vec![None; graph.values.len()], counts: vec![0; graph.values.len()] };
@@ -42,12 +42,12 @@ impl Uses {
         uses
     }
 
-    /// The index of the call that produces a value.
+    /// Returns the index of the call that produces a value; `None` for other values.
     pub fn maker(&self, id: ValueId) -> Option<usize> {
         self.makers.get(id).copied().flatten()
     }
 
-    /// The number of arguments that a value is, including list members.
+    /// Returns the number of uses of a value, alone or as a member of a list.
     pub fn count_of(&self, id: ValueId) -> u32 {
         self.counts.get(id).copied().unwrap_or(0)
     }

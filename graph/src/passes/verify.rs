@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 /// Verifies a graph.
 ///
 /// # Errors
-/// The invariant that does not hold, and where.
+/// An invariant does not hold; the message names the invariant and the value or call.
 pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
     for (id, value) in graph.values.iter().enumerate() {
         self::value(graph, value).map_err(|what| invalid(id, what))?;

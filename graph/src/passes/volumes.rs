@@ -1,7 +1,7 @@
 //! Rewrites 3-D convolutions and pooling as 2-D ones, for processors that support only those.
 //!
-//! An output slice of a 3-D convolution is a 2-D convolution over as many input slices as the
-//! kernel is deep. One copy gathers these slices behind each channel, which is the order that the
+//! An output slice of a 3-D convolution is a 2-D convolution over several input slices, one per
+//! kernel plane. A copy gathers these slices, grouped by channel, which is the order that the
 //! weights have already, and the output depth becomes part of the batch. Max pooling is applied to
 //! planes and then over the depth, and so is average pooling if all windows have the same number of
 //! elements.
@@ -25,7 +25,8 @@ const DEEPEST: usize = 16;
 /// Whether a processor supports a call.
 type Takes<'t> = dyn FnMut(&Graph<'_>, &Node) -> bool + 't;
 
-/// Rewrites calls where a processor supports the result. Returns the number of changes.
+/// Rewrites 3-D calls as 2-D calls. `takes` decides whether the processor supports a call. Returns
+/// the number of changes.
 pub fn run(graph: &mut Graph<'_>, takes: &mut Takes<'_>) -> usize {
     each_call(graph, |rewriter, node| match node.operator {
         Operator::CONVOLUTION => convolution(rewriter, node, takes).is_some(),
@@ -165,8 +166,8 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
     if pointwise && through_depth(rewriter, node, [step, margin, apart], takes).is_some() {
         return Some(());
     }
-    // First query support for the 2-D convolution, with all slices that it reads behind each
-    // channel.
+    // First query support for the 2-D convolution, whose input holds all slices that it reads,
+    // grouped by channel.
     let planes = batch.checked_mul(depth_out)?;
     let stacked = [planes, channels.checked_mul(kernel)?, height, width];
     let weights = [outs, of_group.checked_mul(kernel)?, kernel_height, kernel_width];

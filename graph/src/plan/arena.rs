@@ -1,4 +1,5 @@
-//! Memory allocator for intervals of time: requests with disjoint lifetimes share memory.
+//! Memory allocator that knows the lifetime of each request: requests with disjoint lifetimes share
+//! memory.
 
 use alloc::vec::Vec;
 
@@ -19,8 +20,8 @@ pub(super) struct Taken {
     pub(super) lifetime: Lifetime,
 }
 
-/// Memory arena that places each request at the lowest offset that is free for its whole lifetime.
-/// Requests in order of decreasing size give the smallest total.
+/// Memory arena that places each request at the lowest offset that is free during the request's
+/// whole lifetime. Requests in order of decreasing size usually give the smallest total.
 #[derive(Debug, Clone)]
 pub struct Arena {
     /// Sorted by start.

@@ -26,7 +26,7 @@ pub(super) fn lifetimes(method: &Method<'_>) -> Vec<Option<Lifetime>> {
         };
         instruction.values().for_each(|value| each_tensor(method, value, &mut visit));
     }
-    // Like exporters do: an input lives from the start to its last use, and an output lives to the
+    // As in exporters, an input lives from the start to its last use, and an output lives to the
     // end.
     for value in &method.outputs {
         each_tensor(method, *value, &mut |value| uses.read(value, method.instructions.len()));

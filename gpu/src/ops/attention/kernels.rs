@@ -1,4 +1,4 @@
-//! Attention kernels for many rows, and how they divide the work.
+//! Attention kernels for many query rows, and the division of their work.
 
 use crate::encoder::Encoder;
 use crate::tensors::Operand;
@@ -8,20 +8,20 @@ use torchlet_shaders::{AttentionCooperative, Element, Pipeline};
 /// lavapipe.
 const TILED_DEPTH: usize = 256;
 
-/// The minimum number of rows for tiles.
+/// The minimum number of query rows for tiles.
 const TILED_ROWS: usize = 8;
 
 /// Rows, columns and terms of cooperative matrices.
 pub(super) const SIDE: usize = 16;
 
-/// The kernels for many rows.
+/// A kernel for many query rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kernel {
     /// Subgroups multiply cooperative matrices.
     Cooperative(Units),
     /// Workgroups stage tiles of keys and values in shared memory, for this many rows.
     Tiled(usize),
-    /// One workgroup per row.
+    /// One workgroup computes one query row.
     Plain,
 }
 
@@ -52,7 +52,8 @@ impl Kernel {
         tiles.truncate(if units.is_empty() { tiles.len() } else { 1 });
         let units = units.into_iter().map(Kernel::Cooperative);
         let mut all: Vec<Self> = units.chain(tiles.into_iter().map(Kernel::Tiled)).collect();
-        // With many rows it is so slow that it is not even tried if another kernel exists.
+        // Single rows are so slow with many rows that autotuning does not try them if another
+        // kernel exists.
         if all.is_empty() {
             all.push(Kernel::Plain);
         }
@@ -60,9 +61,9 @@ impl Kernel {
     }
 }
 
-/// Returns the possible numbers of rows for workgroups that stage tiles of keys and values in
-/// shared memory, best first; empty if another kernel must be used. `depths` are those of keys and
-/// values; `shared` is in bytes.
+/// Returns the possible numbers of query rows for workgroups that stage tiles of keys and values in
+/// shared memory, best first; empty if another kernel must be used. `depths` are the head depths of
+/// keys and values; `shared` is in bytes.
 pub(super) fn tiles(depths: [usize; 2], rows: usize, shared: usize) -> Vec<usize> {
     if rows < TILED_ROWS
         || depths.iter().any(|it| !(4..=TILED_DEPTH).contains(it) || !it.is_multiple_of(4))
@@ -76,7 +77,7 @@ pub(super) fn tiles(depths: [usize; 2], rows: usize, shared: usize) -> Vec<usize
     all.filter(fits).collect()
 }
 
-/// Returns the shared memory of a workgroup with this many rows, in bytes.
+/// Returns the shared memory in bytes that a workgroup with this many query rows needs.
 pub(super) fn tile_bytes(depths: [usize; 2], rows: usize) -> usize {
     // Groups of four elements, at most sixteen groups of a key at a time.
     let [[times, width], [_, value_width]] = depths.map(|depth| {
@@ -88,20 +89,22 @@ pub(super) fn tile_bytes(depths: [usize; 2], rows: usize) -> usize {
     16 * quads + 4 * rows * (keys / 4 + 1)
 }
 
-/// The subgroups of a workgroup that uses cooperative matrices. They divide the rows into sixteens,
-/// and for each of these the keys and the elements of values.
+/// The division of a workgroup that uses cooperative matrices into subgroups. Query rows are
+/// divided into groups of sixteen. The subgroups of each group divide the keys and the elements of
+/// values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Units {
-    /// Groups of sixteen rows.
+    /// The number of groups of sixteen query rows.
     pub(super) parts: usize,
-    /// Subgroups per row group with different keys.
+    /// The number of subgroups per row group that process different keys.
     pub(super) key_parts: usize,
-    /// Subgroups per row group and key part with different elements of values.
+    /// The number of subgroups per row group and key part that process different elements of
+    /// values.
     pub(super) value_parts: usize,
 }
 
 impl Units {
-    /// Keys that each multiplies at a time.
+    /// The number of keys that a subgroup multiplies at a time.
     const KEYS: usize = 32;
 
     /// The maximum number of query elements that fit into the registers of a subgroup.
@@ -158,9 +161,9 @@ impl Units {
     ) -> bool {
         let Units { parts, key_parts, value_parts } = self;
         let [depth, value_depth] = depths;
-        // The amount that an invocation loads at a time grows with the depth.
+        // The number of elements that an invocation loads at a time grows with the head depth.
         let least = if depth.max(value_depth) > 64 { 2 } else { 1 };
-        // Keys reuse the shared memory of the queries.
+        // Keys use the same shared memory as the queries, which are in registers by then.
         let of_keys = (SIDE * parts).max(Self::KEYS * key_parts) * (depth + 8) * 2;
         let of_values = Self::KEYS * key_parts * (value_depth + 8) * 2;
         let own = self.subgroups() * SIDE * (9 * 16 + 2 * 4);

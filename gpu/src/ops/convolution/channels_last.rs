@@ -12,7 +12,7 @@ use torchlet_shaders::{DepthwiseLast, DepthwiseLastPush};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[operator(Operator::DEPTHWISE_LAST, depthwise)];
 
-/// The maximum number of neighbouring inputs that a shader keeps in registers.
+/// The maximum number of neighbouring input elements that the shader keeps in registers.
 const MOST_NEIGHBOURS: i64 = 16;
 
 /// Arguments: input, weight, bias, stride, padding, dilation, output.

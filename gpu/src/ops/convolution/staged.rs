@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::ops::splits;
 use torchlet_shaders::{ConvolutionStaged, ConvolutionStagedPush, Element, Pipeline};
 
-/// The algorithm of a convolution that supports both.
+/// The algorithm of a convolution that both algorithms support.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Staged(Blocks),
@@ -19,15 +19,16 @@ enum Way {
     Windows,
 }
 
-/// How workgroups divide the work; see the shader.
+/// The division of work among workgroups. An image is divided into strips of columns, and a strip
+/// into tiles of consecutive positions; see `convolution_staged.comp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Blocks {
     /// Output channels of a tile.
     tile_m: usize,
-    /// Output columns of a strip, and the distance of its rows.
+    /// Output columns of a strip, and the distance from one row of a strip to the next.
     strip: usize,
     pitch: usize,
-    /// Workgroups that share the sums of a tile.
+    /// The number of workgroups that share the sums of a tile.
     splits: usize,
 }
 
@@ -44,19 +45,20 @@ struct Layer {
     dilation: [usize; 2],
 }
 
-/// Values derived from both.
+/// Values derived from a layer and its blocks.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
-    /// Tiles per strip, and workgroups over positions and over output channels.
+    /// Tiles per strip (`tiles`), and the number of workgroups over positions (`across`) and over
+    /// output channels (`down`).
     tiles: usize,
     across: usize,
     down: usize,
-    /// Positions that an invocation stages.
+    /// The number of positions that an invocation stages.
     places: usize,
 }
 
 impl Layer {
-    /// Returns `None` for other strides, or windows of one element.
+    /// Returns `None` if the stride is not one, or windows have only one element.
     fn of(shape: &Shape) -> Option<Self> {
         let sizes = |values: [i32; 2]| {
             let [y, x] = values.map(|value| usize::try_from(value).ok().filter(|it| *it > 0));
@@ -105,7 +107,8 @@ impl Layer {
         fits.then_some(Counts { tiles, across, down, places })
     }
 
-    /// Returns the blocks for this tile height that compute and stage the fewest positions.
+    /// Returns the blocks with tiles of height `tile_m` for which workgroups compute and stage the
+    /// fewest positions.
     fn in_strips(&self, tile_m: usize, shared: usize) -> Option<(Blocks, Counts)> {
         let columns = self.plane[1];
         let strips =
@@ -126,13 +129,13 @@ impl Layer {
         })
     }
 
-    /// Returns the blocks, if they are faster than an implicit GEMM on a device with this many
+    /// Returns the best blocks, if they are faster than an implicit GEMM on a device with this many
     /// processors.
     ///
     /// A workgroup with twice the output channels does not last twice as long. The number of
     /// workgroups should therefore be close to the number of processors: at least three quarters
-    /// for small tiles, and a bit less than half for large ones, whose sums two workgroups can
-    /// share.
+    /// for small tiles, and a bit less than half for large ones, because two workgroups can share
+    /// the sums of a large tile.
     fn blocks(&self, processors: usize, shared: usize) -> Option<Blocks> {
         let [inputs, outputs] = self.channels;
         if inputs < CHANNELS || outputs <= 16 {
@@ -166,8 +169,8 @@ impl Shape {
         match e.choose(&self.out, question, Way::Staged(blocks), |_| vec![Way::Windows]) {
             Way::Staged(blocks) => Some(blocks),
             Way::Windows => {
-                // The tiling of windows is not tuned on top: the choice is only between the two
-                // algorithms.
+                // Autotuning only chooses between the two algorithms; it does not also tune the
+                // tiling of the implicit GEMM.
                 e.settle();
                 None
             }
@@ -245,7 +248,7 @@ impl Shape {
             padding_z: z.padding,
             base_z: 0,
         };
-        // Any written tensor for unused bindings.
+        // Unused bindings get any tensor that the dispatch writes.
         let [sums, done] = parts.map_or([self.out.id; 2], |parts| parts.map(|part| part.id));
         let [input, weight, bias, residual, out] = self.accesses(&weights);
         let accesses = [bias, residual, out, weight, input, write(sums), write(done)];
@@ -256,13 +259,13 @@ impl Shape {
     }
 }
 
-/// Positions of a tile, and invocations of a workgroup. Other values were slower, except for few
-/// output channels.
+/// The number of positions of a tile (`TILE_N`), and of invocations of a workgroup (`LANES`). Other
+/// values were slower, except for few output channels.
 const TILE_N: usize = 128;
 const LANES: usize = 256;
 
-/// The minimum columns of a strip, unless the plane has fewer, and roughly the maximum that is
-/// staged.
+/// The minimum number of columns of a strip, unless the plane has fewer, and roughly the maximum
+/// number of positions that are staged.
 const LEAST_STRIP: usize = 16;
 const MOST_STRIP: usize = 512;
 
@@ -273,7 +276,8 @@ const SUBGROUP: usize = 32;
 /// Channels that workgroups load at a time, as in the shader.
 const CHANNELS: usize = 16;
 
-/// The shader's maximum loads per invocation: groups of eight weights, and positions.
+/// The maximum number of loads per invocation that the shader supports: groups of eight weights,
+/// and positions.
 const MOST_WEIGHTS: usize = 12;
 const MOST_PLACES: usize = 4;
 
@@ -289,7 +293,7 @@ mod tests {
     use torchlet_graph::operators::Operator;
 
     /// Returns the shader and the workgroups of an fp16 convolution with these shapes of input,
-    /// weights and result, on a device with 132 processors. Its padding is one element.
+    /// weights and result, a padding of one element, and a device with 132 processors.
     fn dispatched_of(
         sizes: [&[usize]; 3],
         stride: &[i64],
@@ -334,7 +338,7 @@ mod tests {
         (steps[0].key.module.name, steps[0].groups)
     }
 
-    /// The same over a square plane.
+    /// Returns the shader and the workgroups of a convolution over a square plane.
     fn dispatched(
         batch: usize,
         groups: usize,
@@ -348,7 +352,8 @@ mod tests {
         dispatched_of([&input, &weight, &out], &[1, 1], groups, dynamic)
     }
 
-    /// The same over eight planes, with these strides in depth, and in rows and columns.
+    /// Returns the shader and the workgroups of a convolution over eight planes, with these strides
+    /// in depth, and in rows and columns.
     fn dispatched_volumes(
         batch: usize,
         [inputs, outputs]: [usize; 2],
@@ -378,7 +383,8 @@ mod tests {
         }
     }
 
-    /// Each output plane is computed like an image; elsewhere, all planes are columns of one GEMM.
+    /// Each output plane is computed like an image if staging is used. In an implicit GEMM, the
+    /// positions of all planes are the columns of one matrix.
     #[test]
     fn planes_are_computed_as_pictures_are() {
         // 27 tiles of 56 rows of 56 positions, 4 apart, for each of eight or four planes.

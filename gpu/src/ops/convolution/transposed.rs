@@ -16,10 +16,11 @@ use torchlet_shaders::{
 /// The minimum number of terms per output element for which a GEMM with a following fold (col2im)
 /// is faster than one dispatch.
 const LEAST_TERMS: usize = 32;
-/// The minimum number of input channels for it: with fewer, the GEMM mainly writes.
+/// The minimum number of input channels for GEMM and fold: with fewer channels, the GEMM mainly
+/// writes.
 const LEAST_CHANNELS: usize = 8;
-/// The maximum size of the GEMM's result, as a multiple of the output elements, and in bytes: it is
-/// streamed through memory, and exceeds all caches.
+/// The maximum size of the GEMM's result, as a multiple of the output elements, and in bytes. A
+/// large result exceeds all caches and is streamed through memory.
 const MOST_PRODUCTS: usize = 16;
 const MOST_BYTES: u64 = 256 << 20;
 
@@ -31,7 +32,8 @@ impl Shape {
         }
     }
 
-    /// Returns the maximum number of elements of an input plane, if GEMM and fold are faster.
+    /// If GEMM and fold are faster than one dispatch, returns the maximum number of elements of an
+    /// input plane.
     fn folded_plane(&self, e: &Encoder<'_, '_>) -> Option<usize> {
         if self.depth.is_some() {
             return None;
@@ -60,9 +62,9 @@ impl Shape {
         let matrices = Matrices { count: groups * terms, rows, columns: 1 };
         let weights = transposed(e, &self.weight, matrices)?;
         let sizes = [self.batch * groups, rows, plane];
-        // Not fp16, so that sums are rounded only once.
+        // 32-bit floats instead of fp16, so that sums are rounded only once.
         let products = e.temporary(Element::F32, &sizes)?;
-        // Its shape is dynamic if that of the output is.
+        // The GEMM's result has a dynamic shape if the output has one.
         let out = Operand { value: self.out.value, ..products.clone() };
         let mut product = Product::new(weights, self.input.clone(), out, [rows, plane, terms]);
         product.a_transposed = true;
@@ -74,8 +76,8 @@ impl Shape {
         self.fold(e, &products)
     }
 
-    /// Emits the fold: adds the elements of `[output plane][taps][input plane]` that reach each
-    /// output element.
+    /// Emits the fold: for each output element, adds those elements of
+    /// `[output plane][taps][input plane]` that contribute to it.
     fn fold(self, e: &mut Encoder<'_, '_>, products: &Operand) -> Result<(), Error> {
         let [y, x] = self.window;
         let steps =
@@ -114,7 +116,8 @@ impl Shape {
         e.dispatch_by_four(&pipeline, accesses, &push, self.out.numel())
     }
 
-    /// Emits one dispatch, in which each output element gathers the input elements that reach it.
+    /// Emits one dispatch, in which each output element gathers the input elements that contribute
+    /// to it.
     fn gathered(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let ([y, x], z) = (self.window, self.depth_window());
         let [planes, out_planes] = self.planes();

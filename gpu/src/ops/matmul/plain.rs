@@ -1,4 +1,4 @@
-//! GEMMs without tiles, in which each invocation reads its operands from memory.
+//! Untiled GEMMs, in which each invocation reads its operands from memory.
 
 use super::{Epilogue, LEAST_TERMS, Product, SHARES, share, workgroup};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -6,19 +6,20 @@ use crate::error::Error;
 use crate::ops::tiling::Shape;
 use torchlet_shaders::{Element, Matmul, MatmulPush};
 
-/// How invocations divide an untiled GEMM.
+/// The division of an untiled GEMM among invocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plain {
-    /// Rows per invocation.
+    /// The number of rows per invocation.
     rows: usize,
-    /// How many invocations share a sum.
+    /// The number of invocations that share a sum.
     shares: usize,
-    /// Groups of four columns per invocation: 1 or 2.
+    /// The number of groups of four columns per invocation: 1 or 2.
     quads: usize,
 }
 
 impl Plain {
-    /// `halves`: whether the second operand is fp16 and eight values can be read at once.
+    /// Chooses the division. `halves` means that the second operand is fp16 and that eight of its
+    /// values can be read at once.
     pub(super) fn of(bound: Shape, busy: usize, halves: bool) -> Self {
         let rows: usize = match bound.m {
             1 => 1,
@@ -27,18 +28,18 @@ impl Plain {
             _ => 8,
         };
         let (columns, tiles) = (bound.n.div_ceil(4), bound.m.div_ceil(rows));
-        // Neighbouring invocations read neighbouring elements of `b`: fewer shares allow more of
-        // them.
+        // Neighbouring invocations read neighbouring elements of `b`: if fewer invocations share a
+        // sum, more of them do so.
         let choices = if tiles > 1 { [32, 16, 4] } else { SHARES };
         let invocations = columns.saturating_mul(tiles).saturating_mul(bound.batches);
-        // Twice the columns halve the loads, if enough invocations remain. Sums of more rows would
-        // need too much shared memory.
+        // Twice the columns halve the number of loads, if enough invocations remain. With more rows
+        // per invocation, the sums would need too much shared memory.
         let wide = halves && tiles == 1 && rows <= 2 && invocations / 2 >= busy / SHARES[0];
         let quads = if wide { 2 } else { 1 };
         Plain { rows, shares: share(busy, invocations / quads, bound.k, choices), quads }
     }
 
-    /// Returns alternatives for the same GEMM, with other rows, shares or columns.
+    /// Returns alternatives for autotuning, with other rows, shares or columns.
     pub(super) fn others(&self, bound: Shape, halves: bool) -> Vec<Self> {
         let rows = [1, 2, 4, 8].map(|rows| Plain { rows, ..*self });
         let shares = [1, 4, 16, 32, 64].map(|shares| Plain { shares, ..*self });
@@ -56,8 +57,9 @@ impl Plain {
     fn workgroup(&self, columns: usize, tiles: usize, second: Element) -> [u32; 3] {
         let sums = self.rows * self.quads;
         match second {
-            // A memory transaction has 32 bytes: four neighbours of four fp16 values, which are
-            // also faster than two with eight values each.
+            // A memory transaction has 32 bytes. Four neighbours that read four fp16 values each
+            // use one transaction; this is also faster than two neighbours that read eight values
+            // each.
             Element::F16 if self.shares == 64 && tiles == 1 && columns >= 4 && sums <= 4 => {
                 [4, 1, 64]
             }
@@ -67,7 +69,7 @@ impl Plain {
 }
 
 impl Product {
-    /// Returns the pipeline for few rows, and its workgroup.
+    /// Returns the pipeline for few rows, and the size of its workgroup.
     pub(super) fn few(
         &self,
         e: &Encoder<'_, '_>,
@@ -82,7 +84,7 @@ impl Product {
         self.b.element == Element::F16 && !self.a_transposed && self.pitches().b.is_multiple_of(8)
     }
 
-    /// Returns the pipeline of an untiled GEMM, and its workgroup.
+    /// Returns the pipeline of an untiled GEMM, and the size of its workgroup.
     pub(super) fn plain_pipeline(
         &self,
         epilogue: &Epilogue,

@@ -1,5 +1,5 @@
-//! Tiled GEMMs, with operands staged in shared memory: one tiling, or for dynamic shapes the one
-//! that suits the current shape.
+//! Tiled GEMMs, with operands staged in shared memory. A GEMM with dynamic shapes may have two
+//! tilings, one of which is chosen by the current shape.
 
 use super::{Epilogue, Product, Windows};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -13,18 +13,18 @@ use torchlet_shaders::{
     MatmulTiledPush,
 };
 
-/// Partial sums that the workgroups of a tile exchange (split-K).
+/// Partial sums of the workgroups that share a tile (split-K).
 struct Parts {
-    /// The shader's code for the method of exchange.
+    /// The shader's code for how partial sums are added up.
     partial: u32,
     sums: Option<Operand>,
-    /// Counters of finished workgroups.
+    /// Counters of the workgroups that have finished a tile.
     counts: Option<Operand>,
 }
 
 impl Product {
-    /// Emits a tiled GEMM with this tiling, or, for dynamic shapes with enough rows, with a large
-    /// one.
+    /// Emits a tiled GEMM with this tiling. If shapes are dynamic and the GEMM has enough rows,
+    /// emits it with large tiles instead.
     pub(super) fn in_tiles(
         self,
         e: &mut Encoder<'_, '_>,
@@ -41,7 +41,7 @@ impl Product {
         let Some(large) = large.filter(|large| *large != tiling) else {
             return self.tiled(e, epilogue, &tiling, parts);
         };
-        // Scratch tensors exist for both tilings, since the next run may have another shape.
+        // Scratch tensors exist for both tilings, since the next run may need the other tiling.
         let parts_of_large = self.parts(e, bound, &large)?;
         let (chosen, parts, other) = match large.suits(self.now(bound), e.processors()) {
             true => (large, parts_of_large, parts),
@@ -51,12 +51,12 @@ impl Product {
         self.tiled(e, epilogue, &chosen, parts)
     }
 
-    /// Returns the current sizes of a GEMM with these bounds.
+    /// Returns the current sizes of a GEMM whose maximum sizes are `bound`.
     fn now(&self, bound: Shape) -> Shape {
         Shape { batches: self.batches, m: self.m, n: self.n, ..bound }
     }
 
-    /// Allocates the partial sums of the workgroups of a tile.
+    /// Allocates the partial sums of the workgroups that share a tile.
     fn parts(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -97,9 +97,9 @@ impl Product {
             Some(_) => (alignment(a_aligned), 1),
         };
         let exact = tiling.matrices.is_some() && e.features().fill_subgroups_of_32();
-        // A dynamic number of terms uses the generic pipeline for all shapes.
+        // If the number of terms is dynamic, all shapes use the generic pipeline.
         let varies = [&self.a, &self.b].iter().all(|factor| e.is_dynamic(factor));
-        // No split starts after the last term.
+        // Every split starts before the last term.
         let all_have = (splits - 1).saturating_mul(terms) < self.k;
         let whole = self.k.is_multiple_of(tiling.terms) && all_have && !varies;
         let may_be_direct = whole && tiling.matrices == Some(Matrices::Halves);
@@ -119,7 +119,7 @@ impl Product {
             write(out.id),
             read(self.a.id),
             read(self.b.id),
-            // Any written tensor for unused bindings.
+            // Unused bindings get any tensor that the dispatch writes.
             self.norm.as_ref().map_or(write(here.unwrap_or(out).id), |norm| read(norm.id)),
             write(counts.as_ref().unwrap_or(out).id),
         ];
@@ -128,7 +128,7 @@ impl Product {
             self.m.div_ceil(tile_m),
             self.batches * splits,
         ];
-        /// Emits the dispatch of a tile pipeline, with its additional constants and parameters.
+        /// Emits the dispatch of a tiled pipeline, with these additional constants and parameters.
         macro_rules! dispatch {
             ($pipeline:ident, {$($constant:tt)*}, $push:ident, {$($parameter:tt)*}) => {{
                 let pipeline = constants!($pipeline of self, epilogue, bias, out, {
@@ -214,7 +214,8 @@ impl Product {
     }
 }
 
-/// Returns the alignment of all rows for a row stride, in elements: 1, 4 or 8.
+/// Returns the number of elements to whose multiples all rows are aligned, given the row stride: 1,
+/// 4 or 8.
 fn alignment(pitch: usize) -> u32 {
     match pitch {
         pitch if pitch.is_multiple_of(8) => 8,

@@ -54,7 +54,7 @@ pub(super) fn pack(
     e.dispatch_along_x(&PackInt8 {}, accesses, &push, packed.numel() / GROUP)
 }
 
-/// Emits the conversion back from channels-last layout.
+/// Emits the conversion of int8 images from channels-last layout to the default layout.
 pub(super) fn planes(
     e: &mut Encoder<'_, '_>,
     packed: &Operand,

@@ -1,9 +1,9 @@
 //! Tiled int8 convolutions and GEMMs with integer sums. The generic convolution kernel uses integer
 //! sums too; the generic GEMM kernel uses floating-point sums.
 //!
-//! 16 terms at a time are processed, which must be contiguous in both operands. Channels of an
-//! image are therefore packed first (channels last), and those of the weights when a graph is
-//! compiled.
+//! 16 terms at a time are processed; they must be contiguous in both operands. The channels of an
+//! image are therefore packed first (channels last). The channels of the weights are packed when a
+//! graph is compiled.
 
 use super::channels_last::by_place;
 use crate::derived::{Derived, GROUP, Packed, Rows};
@@ -21,7 +21,7 @@ pub(super) struct Product<'o> {
     pub(super) input: &'o Operand,
     /// Scale and zero point of the input.
     pub(super) parameters: [f64; 2],
-    /// The rows of weights, the same number for each group of a convolution.
+    /// The rows of weights. In a grouped convolution, each group has the same number of rows.
     pub(super) weights: Packed,
     /// One scale per row of weights.
     pub(super) scales: &'o Operand,
@@ -29,18 +29,18 @@ pub(super) struct Product<'o> {
     pub(super) out: &'o Operand,
     /// Scale and zero point of the output, if it is quantized.
     pub(super) out_parameters: [f64; 2],
-    /// The lowest and highest result.
+    /// The minimum and maximum of the results.
     pub(super) clamp: [f64; 2],
-    /// `None` for a GEMM.
+    /// The windows of a convolution; `None` for a GEMM.
     pub(super) windows: Option<Windows>,
-    /// Whether input and output are channels-last ([`by_place`]); only for a single
-    /// group.
+    /// Whether input and output are in channels-last layout ([`by_place`]). Only convolutions with
+    /// a single group support this.
     pub(super) by_place: bool,
     /// A lookup table that is applied to the quantized output.
     pub(super) table: Option<&'o Operand>,
 }
 
-/// The windows of a convolution.
+/// The windows of a convolution over images.
 pub(super) struct Windows {
     pub(super) groups: usize,
     /// Rows and columns of an image, and of the output.
@@ -52,20 +52,20 @@ pub(super) struct Windows {
     pub(super) dilation: [usize; 2],
 }
 
-/// How a GEMM is tiled.
+/// The tiling of a GEMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tiles {
     /// Rows and columns of a tile, and groups of 16 terms loaded at a time.
     tile: [usize; 2],
     units: usize,
     lanes: usize,
-    /// The number of workgroups that share a tile (split-K).
+    /// The number of workgroups that share the terms of a tile (split-K).
     splits: usize,
 }
 
 impl Tiles {
-    /// Returns the tiling for `[batches, rows, columns]` and `units` groups of terms, on a device
-    /// with this many processors, which `busy` invocations saturate.
+    /// Returns the tiling of a GEMM of `[batches, rows, columns]` with `units` groups of 16 terms,
+    /// on a device with this many processors, which `busy` invocations saturate.
     fn of(
         shape: [usize; 3],
         units: usize,
@@ -115,7 +115,7 @@ impl Tiles {
     /// in the number of terms loaded at a time.
     fn others(&self, units: usize, shared: u32) -> Vec<Self> {
         let small = [[64, 64], [32, 64], [64, 32]].map(|tile| Tiles { tile, ..*self });
-        // Adding up splits of small tiles does not use all invocations.
+        // With small tiles, adding up the sums of splits does not use all invocations.
         let least = Tiles { tile: [32; 2], splits: 1, ..*self };
         let splits = [self.splits * 2, self.splits / 2, self.splits * 4, self.splits * 8];
         let splits = splits.map(|splits| Tiles { splits, ..*self });
@@ -140,8 +140,8 @@ impl Tiles {
         m.div_ceil(rows).saturating_mul(n.div_ceil(columns)).saturating_mul(batches)
     }
 
-    /// Whether an invocation loads no more than the shader has registers for, and shared memory
-    /// holds both operands and the subgroups' result matrices.
+    /// Whether an invocation's loads fit into the registers of the shader, and shared memory can
+    /// hold both operands and the result matrices of the subgroups.
     fn fits(&self, shared: u32) -> bool {
         let brought = self.tile.iter().map(|side| side * self.units / self.lanes);
         if brought.max().is_some_and(|units| units > MOST_BROUGHT) {
@@ -152,21 +152,21 @@ impl Tiles {
     }
 }
 
-/// The maximum number of groups of terms of an operand that an invocation loads at a time.
+/// The maximum number of groups of 16 terms that an invocation loads at a time for one operand.
 const MOST_BROUGHT: usize = 8;
 
 /// Invocations per workgroup, except for large tiles.
 const LANES: usize = 128;
 
-/// The number of groups of terms from which on split-K is faster; half of it if there are few
-/// tiles.
+/// The minimum number of groups of 16 terms for which split-K is faster; half of it if the GEMM has
+/// few tiles.
 const MANY_UNITS: usize = 96;
 
-/// The minimum number of groups of terms per split.
+/// The minimum number of groups of 16 terms per split.
 const LEAST_UNITS_OF_SPLIT: usize = 16;
 
-/// The minimum rows, columns and terms for tiles. (Channels-last operands are tiled with any number
-/// of terms.)
+/// The minimum rows, columns and terms of a tiled GEMM. Operands in channels-last layout are tiled
+/// with any number of terms.
 const LEAST_SIDE: usize = 16;
 const LEAST_TERMS: usize = 32;
 
@@ -264,7 +264,7 @@ impl Product<'_> {
         };
         let [part, counts] = match &shares {
             Some([parts, counts]) => [parts, counts],
-            // Any written tensor for unused bindings.
+            // Unused bindings get any tensor that the dispatch writes.
             None => [self.out; 2],
         };
         let bias = self.bias.unwrap_or(self.scales);
@@ -318,7 +318,7 @@ impl Product<'_> {
             write(self.out.id),
             write(part.id),
             write(counts.id),
-            // Any tensor for the unused binding.
+            // The unused binding gets any tensor.
             read(self.table.unwrap_or(self.scales).id),
         ];
         let invocations = [
@@ -332,7 +332,7 @@ impl Product<'_> {
     }
 
     /// Whether the device supports the dispatch and its temporary tensors, which other kernels do
-    /// not need. Dynamic rows are excluded: there may be few, for which tiles are slow.
+    /// not need. GEMMs with a dynamic number of rows are excluded: tiles are slow for few rows.
     fn fits(&self, e: &Encoder<'_, '_>, bound: [usize; 3], tiles: &Tiles) -> bool {
         let (limits, [batches, m, n]) = (e.limits(), bound);
         let [rows, columns] = tiles.tile;
@@ -409,7 +409,8 @@ impl Product<'_> {
     }
 }
 
-/// Returns the shader for a device with or without int8 matrices of `matrix_k` terms.
+/// Returns the shader for a device with int8 matrices of `matrix_k` terms, or without int8
+/// matrices.
 pub(super) fn module(matrix_k: Option<u32>) -> Module {
     let better = ConvolutionInt8::BETTER.first().filter(|_| matrix_k.is_some());
     better.copied().unwrap_or(ConvolutionInt8::MODULE)
@@ -445,7 +446,7 @@ mod tests {
         let many = of([1, 49, 160], 60);
         assert_eq!((many.tile, many.units, many.splits), ([32, 64], 8, 4));
         assert_eq!(of([usize::MAX, 64, 64], 9).splits, 1);
-        // Alternatives fit into the registers, for any shared memory.
+        // The loads of alternatives fit into registers, for any amount of shared memory.
         for first in [of([1, 4096, 4096], 64), few, many, of([1, 196, 64], 24)] {
             let others = first.others(64, 1 << 20);
             let brought = |it: &Tiles| it.tile.map(|side| side * it.units / it.lanes);
@@ -464,12 +465,13 @@ mod tests {
         assert_eq!(Tiles::of([1, 512, 49], 288, [BUSY / 512, BUSY], 8 << 10), None);
     }
 
-    /// The shaders of a grouped convolution with 3×3 windows and these channels on a device.
+    /// Returns the shaders of a grouped convolution with 3×3 windows and these channels on a
+    /// device.
     fn shaders(features: DeviceFeatures, channels: [usize; 2], groups: usize) -> Vec<&'static str> {
         shaders_with(features, 8, channels, groups)
     }
 
-    /// The same on a device with this limit on buffers.
+    /// Returns these shaders for a device with this limit on buffers.
     fn shaders_with(
         features: DeviceFeatures,
         buffers: u32,

@@ -44,7 +44,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Quantize or dequantize.
+/// The direction of a conversion: quantize or dequantize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Direction {
@@ -61,7 +61,7 @@ pub(super) fn bounds(element: Element) -> [f64; 2] {
     }
 }
 
-/// Returns the range of quantized values from arguments, or that of the type.
+/// Returns the range of quantized values from arguments; without these, the range of the type.
 pub(super) fn bounds_at(
     e: &Encoder<'_, '_>,
     given: [impl Into<Option<ValueId>>; 2],
@@ -108,8 +108,8 @@ pub(super) fn dequantize(
     elementwise::apply_unary_with(e, unary::DEQUANTIZE, input, out, [scale, zero, 0.0, 0.0])
 }
 
-/// Quantizes or dequantizes with scales from a tensor: the scale index is the sum of `index * step`
-/// over the dimensions.
+/// Quantizes or dequantizes with scales from a tensor. The index of the scale is the sum of
+/// `index * step` over the dimensions.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn affine(
     e: &mut Encoder<'_, '_>,
@@ -154,7 +154,7 @@ pub(super) fn affine(
     e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
 }
 
-/// With one scale and zero point, given as tensors.
+/// Quantizes or dequantizes with one scale and zero point, given as tensors.
 fn per_tensor_by_tensor(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -172,7 +172,7 @@ fn per_tensor_by_tensor(
     affine(e, to, &input, &scale, Some(&zero), &[input.numel()], &[0], bounds, &out)
 }
 
-/// Per channel: one scale per index of a dimension.
+/// Quantizes or dequantizes per channel, with one scale per index of a dimension.
 fn per_channel(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
     let call = DequantizePerChannelArgs::of(args)?;
     let input = e.tensor(call.input)?;
@@ -189,7 +189,7 @@ fn per_channel(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Resu
     affine(e, to, &input, &scale, zero.as_ref(), &input.sizes, &steps, bounds, &out)
 }
 
-/// Per token: one scale per row.
+/// Quantizes or dequantizes per token, with one scale per row.
 fn per_token(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
     let ([input, scale, zero], given) = match to {
         Direction::Quantize => {
@@ -215,7 +215,7 @@ fn per_token(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result
     affine(e, to, &input, &scale, Some(&zero), &view, &[1, 0], bounds, &out)
 }
 
-/// Returns the block sizes, each a divisor of its dimension.
+/// Returns the block size of each dimension, which must divide the size of that dimension.
 pub(super) fn blocks_of(
     e: &Encoder<'_, '_>,
     blocks: ValueId,

@@ -24,7 +24,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO, q8ta_conv2d),
     operator(Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW, q8ta_conv2d),
     operator(Operator::ETVK_TEST_CONV2D_Q8TA_Q8CSW_Q8TO, |e, args| {
-        // Also quantizes the input and dequantizes the output; a layout argument precedes the
+        // Also quantizes the input and dequantizes the output. A layout argument precedes the
         // output.
         let (call, out) = (Q8taConv2dTestArgs::of(args)?, e.out(args)?);
         let scale = pair(e, [call.output_scale, call.output_zero_point])?;
@@ -63,7 +63,7 @@ fn two(e: &Encoder<'_, '_>, list: ValueId, least: i64) -> Result<[usize; 2], Err
     Ok([y as usize, x as usize])
 }
 
-/// A convolution to encode.
+/// A convolution with quantized weights.
 pub(super) struct Call {
     pub(super) input: Operand,
     pub(super) weight: Operand,
@@ -206,7 +206,7 @@ impl Call {
         sizes
     }
 
-    /// Returns the convolution as a tiled int8 GEMM, if its weights have a supported form.
+    /// Returns the convolution as a tiled int8 GEMM, if the weights have a supported shape.
     pub(super) fn product<'o>(
         &'o self,
         e: &Encoder<'_, '_>,
@@ -258,7 +258,7 @@ impl Call {
         self.encode_any(e, source, out)
     }
 
-    /// Emits the generic kernel.
+    /// Emits the dispatch of the generic kernel.
     fn encode_any(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -324,7 +324,7 @@ impl Call {
     }
 }
 
-/// Emits a convolution into `target` or the output, and returns its shape.
+/// Emits a convolution into `target` or the output. Returns the shape of the result.
 fn convolve(
     e: &mut Encoder<'_, '_>,
     convolution: &QuantizedConvolution,

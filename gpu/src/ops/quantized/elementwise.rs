@@ -1,4 +1,4 @@
-//! Sums, products, functions and shuffles of quantized tensors, with requantization.
+//! Sums, products, unary functions and shuffles of quantized tensors, with requantization.
 
 use super::convert::bounds;
 use super::pair;

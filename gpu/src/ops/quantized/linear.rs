@@ -33,7 +33,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     product(Operator::ET_VK_Q4GSW_LINEAR, |e, args| plain(e, LinearQ4gswArgs::of(args)?)),
     product(Operator::LINEAR_INT8, |e, args| plain(e, LinearInt8Args::of(args)?)),
     operator(Operator::DYNAMIC_LINEAR, |e, args| {
-        // For calls that the passes have not split in two.
+        // Handles calls that the passes have not split into two calls.
         let mut it = Weighted::of(e, &DynamicLinearArgs::of(args)?.into())?;
         let rounded = e.temporary(Element::F32, &it.input.sizes)?;
         round_rows(e, &it.input, &rounded)?;
@@ -75,16 +75,17 @@ fn product_of(
     any(e, it, epilogue, &Input::plain(&it.input))
 }
 
-/// Emits a GEMM with weights of regular shape. Returns `false` if no kernel exists; a fused norm
-/// has then been dispatched.
+/// Emits a GEMM with weights of regular shape. Returns `false` if no kernel supports it; a fused
+/// norm has then been dispatched.
 pub(in crate::ops) fn product_of_rows(
     e: &mut Encoder<'_, '_>,
     it: &Weighted,
     epilogue: &Epilogue,
     norm: Option<Norm>,
 ) -> Result<bool, Error> {
-    // With few rows, one dispatch reads and writes the memory that several dispatches use for many
-    // rows: the output must not overlap their inputs.
+    // With few rows, a single dispatch is used, whose output must not overlap its inputs. With many
+    // rows, several dispatches use the memory one after the other, so planning alone would allow an
+    // overlap.
     e.reserve(&it.out);
     if it.is_of_floats()
         && let Some(regular) = Regular::of(e, it)?
@@ -150,7 +151,7 @@ fn linear_quantized(e: &mut Encoder<'_, '_>, linear: &QuantizedLinear) -> Result
     any(e, &it, &epilogue, &input)
 }
 
-/// Emits a tiled int8 GEMM; returns `false` if tiles are unsuitable.
+/// Emits a tiled int8 GEMM. Returns `false` if tiles are unsuitable.
 fn in_tiles(
     e: &mut Encoder<'_, '_>,
     it: &Weighted,
@@ -260,8 +261,8 @@ fn any(
         let tiles = (n / 4).saturating_mul(m.div_ceil(4));
         return e.dispatch_along_y(&pipeline, accesses, &push, [1, tiles], [1, 64]);
     }
-    // Short sums are shared by few invocations, long ones by many. Decided by the bound, so that
-    // dynamic shapes use one pipeline.
+    // Few invocations share a short sum, many share a long one. Decided by the largest shape, so
+    // that dynamic shapes use one pipeline.
     let longest = e.bound_sizes(&source.operand).last().copied().unwrap_or(k);
     let steps = longest.div_ceil(if aligned { 4 } else { 1 });
     let lanes = (steps.div_ceil(4).next_power_of_two()).clamp(1, 64) as u32;

@@ -1,4 +1,4 @@
-//! Choice of quantization parameters from the range of values.
+//! Choice of scales and zero points from the range of values.
 
 use super::convert::{blocks_of, bounds_at};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -38,7 +38,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         choose(e, &input, count, &sizes, outs, Mapping::NearerEnd, [-128.0, 127.0], epsilon)
     }),
     operator(Operator::ETVK_CHOOSE_QPARAMS_PER_ROW, |e, args| {
-        // Its outputs are apart.
+        // The call has two separate outputs instead of a list.
         let [input, low, high, scale, zero] = args[..] else {
             return Err(Error::invalid("the call has other arguments"));
         };
@@ -51,7 +51,8 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// How scales and zero points are computed from the range, with the shader's codes.
+/// The algorithms for computing scales and zero points from a range, with the values that the
+/// shader uses.
 #[derive(Debug, Clone, Copy)]
 enum Mapping {
     Asymmetric = 0,
@@ -84,7 +85,7 @@ fn choose_qparams_affine(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<()
     let keep = e.optional_bool(call.keepdim)?.unwrap_or(false);
     let counts: Vec<usize> =
         input.sizes.iter().zip(&blocks).map(|(size, block)| size / block).collect();
-    // Blocks that are not contiguous are permuted first.
+    // If blocks are not contiguous, the input is permuted first.
     let first = blocks.iter().position(|block| *block != 1).unwrap_or(0);
     let run = (first + 1..input.rank()).all(|dim| blocks[dim] == input.sizes[dim]);
     let source = if run {

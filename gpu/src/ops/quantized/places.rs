@@ -1,5 +1,5 @@
-//! Channels-last int8 images, and convolutions of them, as created by the pass of the same name
-//! ([`crate::passes`]).
+//! Int8 images in channels-last layout, and convolutions over them. The pass `places` of
+//! [`crate::passes`] creates these calls.
 
 use super::channels_last::{by_place, channels_and_plane, pack, planes, sizes_by_place};
 use super::codes;
@@ -45,8 +45,8 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::CONVOLUTION_CHANNELS_LAST, convolution),
 ];
 
-/// Whether a call is an int8 convolution for channels-last kernels, on a device with these features
-/// and limits.
+/// Whether a call is an int8 convolution that the channels-last kernels support, on a device with
+/// these features and limits.
 pub(crate) fn suited(
     graph: &Graph<'_>,
     node: &Node,
@@ -90,7 +90,7 @@ pub(crate) fn suited(
     else {
         return false;
     };
-    // With few channels, padding would dominate.
+    // With few channels, most of the packed channels would be padding.
     let padded = channels.next_multiple_of(GROUP);
     let alone = channels == out_channels && groups == channels;
     let of_each = weights.sizes.len() == 3 && alone && channels * 2 >= padded;
@@ -152,8 +152,8 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     look_up(e, &packed, &table, &out)
 }
 
-/// Returns the lookup table for the requantization after a convolution with this output scale and
-/// zero point; `None` without one.
+/// If the result of a convolution is requantized, returns the lookup table from its output scale
+/// and zero point to the new ones; otherwise `None`.
 fn table(
     e: &mut Encoder<'_, '_>,
     calls: &[Node],
@@ -211,7 +211,7 @@ fn depthwise(
     };
     let [height, width] = call.out_size;
     let quads = out.size(2) / 4;
-    // At most the number of output elements, so this does not overflow.
+    // Does not overflow, because it is at most the number of output elements.
     let rows = out.size(0).saturating_mul(height).saturating_mul(quads);
     // Neighbouring outputs share weights, if enough invocations remain.
     let enough = |across: &usize| rows.saturating_mul(width.div_ceil(*across)) >= e.busy();
@@ -257,7 +257,7 @@ fn depthwise(
         read(call.scales.id),
         read(bias.id),
         write(out.id),
-        // Any tensor for the unused binding.
+        // The unused binding gets any tensor.
         read(table.unwrap_or(input).id),
     ];
     if out.numel() == 0 {

@@ -1,8 +1,8 @@
-//! GEMMs of floats with weights of regular shape, which the fast kernels support: constants in rows
-//! of whole words, quantized in groups of a power of two.
+//! GEMMs of floats with weights of regular shape, which the fast kernels support: constant weights
+//! whose rows consist of whole words, quantized in groups of a power of two.
 //!
-//! Few rows are memory-bound, so a GEMV kernel reads each weight once. Many rows are compute-bound,
-//! so a tiled GEMM is used, for which quantized weights are dequantized first.
+//! GEMMs with few rows are memory-bound, so a GEMV kernel reads each weight once. GEMMs with many
+//! rows are compute-bound, so they are tiled, and quantized weights are dequantized first.
 
 use super::weighted::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
@@ -72,50 +72,52 @@ macro_rules! gemv {
     };
 }
 
-/// Returns the input of a GEMV, which is the input of the norm if that is fused.
+/// Returns the tensor that a GEMV reads: the input of a fused norm, or the input of the GEMV.
 fn source<'o>(it: &'o Weighted, norm: Option<&'o Norm>) -> &'o Operand {
     norm.map_or(&it.input, |norm| &norm.input)
 }
 
-/// How a GEMV kernel divides its work.
+/// The division of a GEMV among invocations. Invocations that share the sums of the same weight
+/// rows form a team.
 #[derive(Clone, Copy)]
 struct Split {
-    /// Invocations that share the sums of the same weight rows (a team).
+    /// The number of invocations of a team.
     lanes: u32,
     /// Groups of four neighbouring outputs per team.
     quads: u32,
     /// Teams per workgroup.
     teams: u32,
-    /// Groups of eight input elements in shared memory, including gaps; 0 if each invocation reads
-    /// the input itself.
+    /// The number of groups of eight input elements in shared memory, including gaps between them;
+    /// 0 if each invocation reads the input from memory.
     staged: u32,
 }
 
 impl Split {
-    /// Returns the invocations per workgroup.
+    /// Returns the number of invocations per workgroup.
     fn workgroup(self) -> u32 {
         self.lanes * self.teams
     }
 
-    /// Returns the invocations per workgroup, and the number of workgroups.
+    /// Returns the number of invocations per workgroup, and the number of workgroups.
     fn invocations(self, it: &Weighted) -> [usize; 2] {
         let tiles = it.n / 4 / (self.quads * self.teams) as usize;
         [self.workgroup() as usize, tiles.saturating_mul(it.m)]
     }
 }
 
-/// Whether quantized weights of this size and group size have a regular shape.
+/// Whether quantized weights with these rows, columns and group size have a regular shape.
 pub(crate) fn are_regular(rows: usize, columns: usize, group: usize) -> bool {
     rows.is_multiple_of(4)
         && columns.is_multiple_of(AT_ONCE)
         && (group >= columns || (group.is_power_of_two() && group >= AT_ONCE))
 }
 
-/// The data of such a GEMM.
+/// The scales and the maximum size of a GEMM with weights of regular shape.
 pub(in crate::ops) struct Regular {
     grouped: bool,
     group_shift: u32,
-    /// Scales by row of the weights, and the number of scales per row; other scales are by group.
+    /// The scales, transposed to `[rows, groups]` if necessary, and the row length of that tensor.
+    /// If weights are not grouped, the row length is 1.
     scales: Operand,
     scale_row: usize,
     /// The maximum number of rows.
@@ -159,8 +161,8 @@ impl Regular {
         Ok(Some(Regular { grouped, group_shift, scales, scale_row, most_rows }))
     }
 
-    /// The same for unquantized weights, if there are few rows, or tiles that read the weights in
-    /// this layout.
+    /// Describes a GEMM with unquantized weights. Returns `None` unless it has few rows, or tiles
+    /// that read weights in this layout.
     fn of_numbers(e: &Encoder<'_, '_>, it: &Weighted, most_rows: usize) -> Option<Self> {
         let (scales, factors) = (it.scales.clone(), Factors::of(e, &it.input, &it.weight));
         let regular = Regular { grouped: false, group_shift: 0, scales, scale_row: 1, most_rows };
@@ -173,14 +175,14 @@ impl Regular {
             && floating.into_iter().all(|operand| operand.element.is_floating())
             && it.n.checked_mul(it.weight_row).is_some_and(|bytes| u32::try_from(bytes).is_ok())
             && regular.wide(it).is_some();
-        // Software devices transpose rows within each tile. For them, weights that are only used by
-        // tiles are better transposed once.
+        // Software devices transpose rows within each tile. If only tiles use the weights, it is
+        // better to transpose them once.
         let in_tiles = (e.is_dynamic(&it.out) || is_parallel(e.busy()))
             && is_tiled(e, factors, [1, most_rows, it.n, it.k]);
         (fits && (most_rows <= FEW_ROWS || in_tiles)).then_some(regular)
     }
 
-    /// Chooses the division of a GEMV with this number of matrices, and an optional fused norm.
+    /// Chooses the division of a GEMV with this number of matrices and an optional fused norm.
     fn split(
         &self,
         e: &Encoder<'_, '_>,
@@ -192,8 +194,8 @@ impl Regular {
         if let Some((teams, staged)) = self.teams(e, it, norm, matrices) {
             return Split { lanes, quads: 1, teams, staged };
         }
-        // As many as leave enough work for the device, since all of them share one read of the
-        // input and its norm.
+        // As many outputs per team as leave enough work for the device, because they share one read
+        // of the input and its norm.
         let invocations = (it.n / 4).saturating_mul(lanes as usize);
         let fits = |quads: &u32| {
             let quads = *quads as usize;
@@ -204,8 +206,9 @@ impl Regular {
         Split { lanes, quads, teams: 1, staged: 0 }
     }
 
-    /// Returns the number of teams that share the input in shared memory, and its size; `None` if
-    /// each invocation reads the input itself.
+    /// Returns the number of teams that share the input in shared memory, and the size of that
+    /// memory in groups of eight elements. Returns `None` if each invocation reads the input from
+    /// memory.
     fn teams(
         &self,
         e: &Encoder<'_, '_>,
@@ -218,7 +221,7 @@ impl Regular {
         let halves = it.form.is_quantized()
             && features.have(best.features)
             && source(it, norm).element == Element::F16;
-        // Teams are identified by subgroup invocation indices.
+        // The shader identifies teams by subgroup invocation indices.
         if !halves || !features.has(DeviceFeature::FullSubgroups) {
             return None;
         }
@@ -240,7 +243,7 @@ impl Regular {
         Some((teams, u32::try_from(staged).ok()?))
     }
 
-    /// Emits the dispatches; returns `false` if no kernel exists for this many rows.
+    /// Emits the GEMM. Returns `false` if no kernel exists for this many rows.
     pub(in crate::ops) fn encode(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -272,7 +275,7 @@ impl Regular {
         Ok(true)
     }
 
-    /// Returns the GEMV kernel and its division.
+    /// Returns the pipeline of the GEMV kernel, and the division of its work.
     fn gemv(
         &self,
         e: &Encoder<'_, '_>,
@@ -292,7 +295,7 @@ impl Regular {
         (pipeline, split)
     }
 
-    /// Emits a GEMV whose result is written elsewhere, possibly rotated.
+    /// Emits a GEMV whose rows are written to another tensor, and possibly rotated.
     pub(in crate::ops) fn place(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -341,10 +344,10 @@ impl Regular {
         e.dispatch_along_y(&pipeline, accesses, &push, split.invocations(it), workgroup)
     }
 
-    /// Returns the invocations per team.
+    /// Returns the number of invocations per team.
     fn lanes(&self, it: &Weighted) -> u32 {
-        // One iteration lasts as long as the memory latency, so there are as few as possible. Two
-        // short iterations, however, are faster than twice as many invocations per sum.
+        // One iteration lasts as long as the memory latency, so the number of iterations should be
+        // small. Two short iterations, however, are faster than twice as many invocations per sum.
         let turns = match self.wide(it) {
             Some(elements) => it.k / elements,
             None => (it.k / AT_ONCE).div_ceil(2),
@@ -352,8 +355,8 @@ impl Regular {
         turns.next_power_of_two().clamp(32, 128) as u32
     }
 
-    /// Returns the number of weights in 16 bytes, if invocations load that many at a time and a row
-    /// has enough of them for a subgroup.
+    /// Returns the number of weights in 16 bytes, if each invocation loads that many at a time and
+    /// a row is long enough for all invocations of a subgroup.
     fn wide(&self, it: &Weighted) -> Option<usize> {
         let elements = it.form.in_16_bytes();
         let fits = it.k.is_multiple_of(elements)
@@ -363,7 +366,7 @@ impl Regular {
         fits.then_some(elements)
     }
 
-    /// Emits the GEMM for many rows; returns `false` if no kernel exists.
+    /// Emits the GEMM for many rows. Returns `false` if no kernel supports it.
     fn many_rows(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -403,8 +406,8 @@ impl Regular {
         Ok(true)
     }
 
-    /// Emits a tiled GEMM with floating-point weights: in columns if they were dequantized, else in
-    /// rows.
+    /// Emits a tiled GEMM with floating-point weights. Dequantized weights are stored in columns,
+    /// others in rows.
     fn in_tiles(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -423,7 +426,7 @@ impl Regular {
     }
 }
 
-/// The activation of one GEMV multiplied by another one of the same rows.
+/// A gated pair of GEMVs: the activation of one multiplied by the other one, both of the same rows.
 pub(in crate::ops) struct Gated {
     pipeline: GemvGated,
     push: GemvGatedPush,
@@ -432,7 +435,7 @@ pub(in crate::ops) struct Gated {
     numel: usize,
 }
 
-/// Returns the kernel for these GEMVs; `None` if their form or number of rows is not supported.
+/// Returns `None` if the kernel does not support these GEMVs or their number of rows.
 pub(in crate::ops) fn gated(
     e: &mut Encoder<'_, '_>,
     products: [&Node; 2],
@@ -484,7 +487,7 @@ pub(in crate::ops) fn gated(
 }
 
 impl Gated {
-    /// Returns the number of elements that it writes.
+    /// Returns the number of output elements.
     pub(in crate::ops) fn numel(&self) -> usize {
         self.numel
     }
@@ -518,8 +521,8 @@ mod tests {
         DeviceFeature::FullSubgroups,
     ];
 
-    /// Returns the invocations per workgroup, its teams, and the staged size of a row of 512 fp16
-    /// values.
+    /// Returns the invocations per workgroup, the number of teams, and the size in shared memory of
+    /// a row of 512 fp16 values.
     fn split(columns: usize, features: &[DeviceFeature], subgroup: u32, shared: u32) -> [u32; 3] {
         let half = ScalarType::Half;
         let values = vec![
@@ -564,8 +567,8 @@ mod tests {
         assert_eq!(split(64, &TEAMS, 32, needed - 1), alone);
     }
 
-    /// Returns the shaders of a GEMM with an unquantized `[36, width]` matrix and dynamic rows: for
-    /// `most`, 33, 3 and 1 rows.
+    /// Returns the shaders of a GEMM with an unquantized `[36, width]` matrix and a dynamic number
+    /// of rows: for `most`, 33, 3 and 1 rows.
     fn shaders(scalar_type: ScalarType, width: usize, most: usize) -> Vec<String> {
         let rows_of = |width| tensor(scalar_type, &[most, width], false);
         let mut values = vec![rows_of(width), tensor(scalar_type, &[36, width], true), rows_of(36)];

@@ -1,4 +1,5 @@
-//! GEMMs whose weights lie in rows: quantized weights, or those of linear layers.
+//! GEMMs whose weights are stored with one row per output column: quantized weights, and those of
+//! linear layers.
 
 use super::bias_of;
 use crate::derived::{Derived, Nibbles};
@@ -13,7 +14,7 @@ use torchlet_graph::operators::{
 };
 use torchlet_shaders::Element;
 
-/// The storage form of weights, with the shader's codes.
+/// The storage format of weights, with the values that shaders use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::ops) enum WeightForm {
     Bytes = 0,
@@ -50,8 +51,8 @@ impl WeightForm {
     }
 }
 
-/// Returns the argument positions of a GEMM of floats with quantized weights, for which GEMV
-/// kernels exist.
+/// The operators that multiply floats by quantized weights and for which GEMV kernels exist. Each
+/// has the function that reads its arguments.
 const OF_FLOATS: &[(Operator, Reader)] = &[
     (Operator::WEIGHT_INT8PACK_MM, |args| Ok(WeightInt8packMmArgs::of(args)?.into())),
     (Operator::ET_VK_LINEAR_QCS4W, |args| Ok(LinearQcs4wArgs::of(args)?.into())),
@@ -68,12 +69,13 @@ fn of_floats(operator: Operator) -> Option<Reader> {
     OF_FLOATS.iter().find(|(own, _)| *own == operator).map(|(_, read)| *read)
 }
 
-/// Whether an operator is such a GEMM, or one with unquantized weights.
+/// Whether an operator multiplies floats by weights for which GEMV kernels exist: quantized
+/// weights, or those of a linear layer.
 pub(crate) fn weighs_floats(operator: Operator) -> bool {
     operator == Operator::LINEAR || of_floats(operator).is_some()
 }
 
-/// Parses a call of such an operator.
+/// Parses a call of an operator for which [`weighs_floats`] returns true.
 pub(in crate::ops) fn weighted(e: &mut Encoder<'_, '_>, call: &Node) -> Result<Weighted, Error> {
     if call.operator == Operator::LINEAR {
         return plain(e, &call.args);
@@ -83,18 +85,18 @@ pub(in crate::ops) fn weighted(e: &mut Encoder<'_, '_>, call: &Node) -> Result<W
     Weighted::of(e, &read(&call.args)?)
 }
 
-/// A GEMM with weights in rows: the data that its kernels share.
+/// A GEMM whose weights have one row per output column; shared by all kernels for such GEMMs.
 pub(in crate::ops) struct Weighted {
     pub(in crate::ops) input: Operand,
     pub(in crate::ops) weight: Operand,
     pub(super) form: WeightForm,
-    /// Bytes per row of the weights.
+    /// The number of bytes per row of the weights.
     pub(super) weight_row: usize,
     /// The scales of quantized weights; an unused placeholder for other weights.
     pub(in crate::ops) scales: Operand,
-    /// Whether scales are `[rows, groups]`; otherwise, grouped scales are `[groups, rows]`.
+    /// Whether grouped scales are `[rows, groups]`. Otherwise, they are `[groups, rows]`.
     pub(super) scales_in_rows: bool,
-    /// Scales per group of terms, and the size of a group.
+    /// The row length of grouped scales, and the number of terms per group.
     pub(super) scale_row: usize,
     pub(super) group: usize,
     pub(in crate::ops) bias: Option<Operand>,
@@ -163,7 +165,7 @@ impl Weighted {
             && k.is_multiple_of(2)
             && let Some(source) = e.constant(weight.id)
         {
-            // Packing halves the bytes to read.
+            // Packing to 4 bits halves the bytes to read.
             weight = e.derived(Derived::Nibbles(Nibbles { source, rows: n, columns: k }))?;
             (form, weight_row) = (WeightForm::LowFirst, k / 2);
         }

@@ -126,7 +126,7 @@ fn tiles_are_large_where_there_are_many() {
     assert_eq!(windows.map(|tiling| tiling.tile), Some([64, 64]));
 }
 
-/// The tiling of an fp16 GEMM on a device with fp16 matrix units and this subgroup size.
+/// Returns the tiling of an fp16 GEMM on a device with fp16 matrix units and this subgroup size.
 fn of_halves([m, n, k]: [usize; 3], octets: bool, subgroup_size: u32) -> Option<Tiling> {
     let mut features = DeviceFeatures::multiplying_halves();
     features.subgroup_size = subgroup_size;

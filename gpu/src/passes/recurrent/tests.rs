@@ -7,7 +7,7 @@ use torchlet_graph::operators::Operator;
 const HIDDEN: usize = 4;
 const STEPS: usize = 3;
 
-/// Steps of `h = tanh(x[step] + h · w)`, which tests modify.
+/// Steps of `h = tanh(x[step] + h · w)`. Each test changes some of them.
 struct Layer {
     graph: Graph<'static>,
     /// The inputs of all steps, and the concatenated states.
@@ -96,7 +96,7 @@ impl Layer {
         change(tensor);
     }
 
-    /// Runs the pass and returns the operators.
+    /// Runs the pass and returns the operators of the resulting calls.
     fn fused(mut self) -> (Vec<Operator>, Graph<'static>) {
         super::fuse(&mut self.graph);
         (self.graph.nodes.iter().map(|node| node.operator).collect(), self.graph)
@@ -120,7 +120,7 @@ fn unrolled_steps_become_one_call() {
 
 #[test]
 fn shared_inputs_stay() {
-    // If a view is an output, the selection before it is needed too.
+    // If a view is an output, the selection before it has to stay too.
     let mut layer = Layer::new();
     layer.graph.outputs.push(layer.views[1]);
     let (operators, graph) = layer.fused();
@@ -155,7 +155,7 @@ fn converted_inputs_prevent_fusion() {
 
 #[test]
 fn indices_must_be_valid_for_every_shape() {
-    // Indices from the end of a dynamic dimension.
+    // Indices that count from the end of a dynamic dimension.
     let mut layer = Layer::new();
     (0..3).for_each(|step| layer.set_int(Operator::SELECT_COPY_INT, step, 2, step as i64 - 3));
     let whole = layer.whole;
@@ -164,7 +164,7 @@ fn indices_must_be_valid_for_every_shape() {
     let mut layer = Layer::new();
     (0..3).for_each(|step| layer.set_int(Operator::SELECT_COPY_INT, step, 2, step as i64 - 3));
     assert_eq!(layer.fused().0, [Operator::RECURRENT]);
-    // Out of range, and overflowing.
+    // Indices that are out of range, and indices that overflow.
     for index in [3, i64::MAX, i64::MIN] {
         let mut layer = Layer::new();
         layer.set_int(Operator::SELECT_COPY_INT, 2, 2, index);
@@ -180,7 +180,7 @@ fn writes_between_steps_prevent_fusion() {
     let mut layer = Layer::new();
     let zero = layer.value(Value::Int(0));
     let args = vec![layer.whole, layer.graph.inputs[1], zero, layer.whole];
-    // After the first selection, before the first GEMM.
+    // A write in place between the first selection and the first GEMM.
     layer.graph.nodes.insert(1, Node::new(Operator::UPDATE_CACHE, args));
     layer.stays();
 }

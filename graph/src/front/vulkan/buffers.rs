@@ -1,16 +1,18 @@
-//! Finds the constants that are mutable buffers, and the output that is the new value of each.
+//! Finds the constants that are mutable buffers, and the graph output that holds the new value of
+//! each buffer.
 //!
 //! The file names a buffer if a call writes to it in place, or if an output is the buffer itself
-//! (`alias_buffer_mutations`). Without that option, new values are the first outputs of the graph.
-//! The delegate call has no arguments for them, and the file does not map them to buffers: the
-//! exporter writes them in the order of computation, and constants have no names except hashes of
-//! their contents. A new value that is the old value of another buffer is not written at all.
+//! (`alias_buffer_mutations`). Without that option, the first outputs of the graph are new values
+//! of buffers. The delegate call has no arguments for these outputs, and the file does not map them
+//! to buffers. The exporter writes them in the order of computation, and constants have no names
+//! except hashes of their contents. If a buffer's new value equals the old value of another buffer,
+//! it is not written at all.
 //!
-//! The missing facts are inferred. A new value has the dtype and shape of its buffer. The exporter
+//! The missing mapping is inferred. A new value has the dtype and shape of its buffer. The exporter
 //! plans memory for buffers that are not prepacked. The only other constants with planned memory
 //! ([`Tensor::changes`]) are outputs, which are never new values, and some weights, which therefore
-//! may or may not change. If one buffer remains for an output, it is the one. If several remain,
-//! any choice would be a guess, so the graph is refused.
+//! may or may not change. If a single buffer matches an output, it is chosen. If several match, any
+//! choice would be a guess, so the graph is rejected.
 
 use crate::error::Error;
 use crate::graph::{Graph, Tensor, Value, ValueId};
@@ -39,7 +41,8 @@ impl Buffers {
     /// Finds the buffers of a graph whose updates are known.
     ///
     /// # Errors
-    /// The new value of a buffer is certainly missing or ambiguous.
+    /// A buffer certainly changes, but no output can be its new value, or the first such output
+    /// could also be the new value of another buffer.
     pub fn of(graph: &Graph<'_>) -> Result<Self, Error> {
         let views = Views::of(graph);
         let mut written = BTreeSet::new();

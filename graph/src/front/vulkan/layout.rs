@@ -1,17 +1,18 @@
-//! Maps the arguments of a delegate call to the inputs and outputs of its graph.
+//! Maps the arguments of a delegate call to the inputs and outputs of the delegate's graph.
 //!
-//! Usually, the arguments are the inputs followed by the outputs. Three export steps break that
-//! rule: the exporter drops inputs that nothing reads from the graph, lists an output once that is
-//! returned twice, and puts the new values of buffers before all other outputs. So the call has
-//! arguments that the graph lacks, and the graph has outputs that the call lacks.
+//! Usually, the arguments are the graph's inputs followed by its outputs. Three export steps break
+//! that rule: the exporter drops unused inputs from the graph, lists an output once that the method
+//! returns twice, and puts the new values of buffers before all other outputs. So the call can have
+//! arguments that the graph lacks, and the graph can have outputs that the call lacks.
 //!
-//! Counts can cancel, so dtypes and shapes decide, with as few new buffer values as possible. If
-//! several mappings remain, static shapes have to equal the graph's shapes instead of only staying
-//! within its bounds. If several mappings still remain, the call is refused.
+//! The counts alone can agree by coincidence, so dtypes and shapes decide. The mapping with the
+//! fewest new buffer values is preferred. If several mappings remain, static shapes must equal the
+//! graph's shapes instead of only staying within its bounds. If the mapping is still ambiguous, the
+//! call is rejected.
 //!
-//! Nothing tells whether the call writes an argument. If the arguments match the inputs and outputs
-//! in number and in order, they are mapped that way. So an unread input with the dtype and shape of
-//! a buffer's new value would be mistaken for an output.
+//! The file does not state which arguments the call writes. If the arguments match the inputs and
+//! outputs in number and in order, they are mapped that way. So an unused input with the dtype and
+//! shape of a buffer's new value would be mistaken for an output.
 
 use super::Buffers;
 use crate::error::Error;
@@ -55,13 +56,13 @@ impl Argument {
         })
     }
 
-    /// Returns a placeholder value for an input that nothing reads.
+    /// Returns a placeholder value for an unused input.
     pub(crate) fn unread(&self) -> Value<'static> {
         self.tensor().map_or(Value::SymInt(0), Value::Tensor)
     }
 }
 
-/// Argument positions of a graph's inputs and outputs in a call.
+/// Mapping from the inputs and outputs of a graph to the arguments of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallLayout {
     /// Argument index of each input.

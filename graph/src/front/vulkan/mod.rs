@@ -35,7 +35,7 @@ use torchlet_core::format::Malformed;
 use torchlet_core::format::flatbuffer::{Table, Vector};
 use torchlet_core::layout::MAX_RANK;
 
-/// Backend id of these delegates.
+/// Backend id of ExecuTorch's Vulkan delegates.
 pub const BACKEND: &str = "VulkanBackend";
 
 torchlet_core::flatbuffer_table! { GraphTable {
@@ -112,7 +112,7 @@ fn parts(bytes: &[u8]) -> Result<(GraphTable<'_>, &[u8]), Error> {
     Ok((GraphTable(Table::root(graph)?), data))
 }
 
-/// Whether bytes are a blob of this delegate.
+/// Whether bytes are a blob of ExecuTorch's Vulkan backend.
 pub(crate) fn is_blob(bytes: &[u8]) -> bool {
     is_header(bytes, HEADER)
 }
@@ -161,7 +161,7 @@ fn name<'p>(call: &OperatorCallTable<'p>, budget: &mut Budget) -> Result<&'p str
 /// each value: overwritten values become updates.
 ///
 /// # Errors
-/// The bytes are malformed, or name unknown operators; the error lists all of those.
+/// The bytes are malformed, or name unknown operators; the error lists all unknown operators.
 pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error> {
     let (root, data) = parts(bytes)?;
     let mut budget = Budget::of(root.0.buffer());

@@ -1,9 +1,9 @@
 //! Decomposes RMS norms with a factor that is not a weight over the last dim.
 //!
-//! The exporter recognises `et_vk.rms_norm` by its pattern, a multiplication with the reciprocal
-//! root of a mean of squares. It uses the other factor as the weight whatever its shape is: a gate
-//! per row, a scalar, or a tensor larger than the input. Such calls become the multiplications that
-//! they came from.
+//! The exporter recognises `et_vk.rms_norm` by a pattern: a multiplication of two factors, one of
+//! which is the reciprocal root of a mean of squares. It uses the other factor as the weight,
+//! whatever the shape of that factor is: a gate per row, a scalar, or a tensor larger than the
+//! input. This module turns such calls back into multiplications.
 
 use crate::error::Error;
 use crate::graph::{Graph, Node};

@@ -1,4 +1,4 @@
-//! Malformed blobs are refused while they are read.
+//! Tests that the reader rejects malformed blobs.
 
 use super::*;
 use crate::tables::table;

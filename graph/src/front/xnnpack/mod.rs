@@ -1,10 +1,10 @@
 //! Front end for blobs of ExecuTorch's `XnnpackPartitioner`: a header (`XH00`), a graph (`XN01`)
 //! and constants.
 //!
-//! The graph calls XNNPACK's own operators. Its tensors are described in memory order: PyTorch's
-//! channels last appears as NHWC, and the exporter adds transposes around NHWC subgraphs. A
-//! convolution becomes `aten.convolution` between two permutations; adjacent permutations cancel
-//! out in later passes.
+//! The graph calls XNNPACK's own operators. The blob describes tensors in memory order: a
+//! channels-last tensor of PyTorch appears as NHWC, and the exporter adds transposes around NHWC
+//! subgraphs. A convolution becomes `aten.convolution` between two permutations; adjacent
+//! permutations cancel out in later passes.
 //!
 //! Quantized tensors keep their quantized values, and each call on them becomes the PyTorch form:
 //! the call between `dequantize` and `quantize`. Dynamically quantized tensors are quantized and
@@ -40,7 +40,7 @@ pub const BACKEND: &str = "XnnpackBackend";
 
 const HEADER: &[u8; 4] = b"XH00";
 
-/// Whether bytes are a blob of this delegate.
+/// Whether bytes are a blob of ExecuTorch's XNNPACK backend.
 pub(crate) fn is_blob(bytes: &[u8]) -> bool {
     is_header(bytes, HEADER)
 }

@@ -1,4 +1,4 @@
-//! Hand-written blobs: forms that no fixture contains, and malformed ones.
+//! Tests with hand-written blobs: variants that no fixture contains, and malformed blobs.
 
 use super::*;
 use crate::tables::{Offset, table};

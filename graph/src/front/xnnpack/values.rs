@@ -36,7 +36,7 @@ pub(super) enum Coding<'p> {
     PerTensor { scale: f32, zero_point: i32 },
     /// `quantized * scale`, with a scale per index of a dim.
     PerChannel { dim: usize, scales: Cow<'p, [u8]> },
-    /// The same for a matrix, with a scale per group of `size` adjacent values in a row.
+    /// `quantized * scale` for a matrix, with a scale per group of `size` adjacent values in a row.
     PerGroup { size: usize, scales: Cow<'p, [u8]> },
     /// Floats, rounded as by dynamic int8 quantization with a scale and a zero point per row, where
     /// a row spans the last `inner_dims` dims.
@@ -94,7 +94,7 @@ impl<'n, 'p> Constants<'n, 'p> {
         }
     }
 
-    /// Same as [`Self::read`], for packed data that grows when it is unpacked.
+    /// Like [`Self::read`], but for packed data that grows when it is unpacked.
     fn read_packed(&mut self, index: u32, bytes: usize) -> Result<Cow<'p, [u8]>, Error> {
         let read = self.read(index, bytes)?;
         let entry = self.entry(index)?;

@@ -196,7 +196,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         )
     }
 
-    /// A known integer.
+    /// The value of a constant integer.
     pub(super) fn int(&self, id: ValueId) -> Result<i64, Error> {
         let found = match self.value(id)? {
             Value::Int(number) => Some(*number),
@@ -207,7 +207,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         found.ok_or_else(|| Error::Invalid(format!("value {id}: expected a constant integer")))
     }
 
-    /// A known number.
+    /// The value of a constant scalar.
     pub(super) fn number(&self, id: ValueId) -> Result<f64, Error> {
         match self.value(id)? {
             Value::Double(number) => Ok(*number),
@@ -215,7 +215,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// A known number, if the argument is present.
+    /// The value of a constant scalar, or `None` if the argument is absent.
     pub(super) fn optional_number(
         &self,
         id: impl Into<Option<ValueId>>,
@@ -228,7 +228,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(self.optional_number(id)?.is_some_and(|number| number != 0.0))
     }
 
-    /// A string, if the argument is present.
+    /// The value of a string, or `None` if the argument is absent.
     pub(super) fn text(&self, id: impl Into<Option<ValueId>>) -> Result<Option<String>, Error> {
         let Some(id) = self.optional(id) else { return Ok(None) };
         match self.value(id)? {
@@ -237,8 +237,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// A list of known integers. A single integer gives a list of one, an absent argument an empty
-    /// list.
+    /// A list of constant integers. A single integer gives a list of one element, an absent
+    /// argument an empty list.
     pub(super) fn ints(&self, id: impl Into<Option<ValueId>>) -> Result<Vec<i64>, Error> {
         let Some(id) = self.optional(id) else { return Ok(Vec::new()) };
         match self.value(id)? {
@@ -256,7 +256,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.push(Value::IntList(items.to_vec()))
     }
 
-    /// Adds a number, as an integer if it is whole.
+    /// Adds a scalar constant: an integer if the value is whole, else a float.
     pub(super) fn new_number(&mut self, number: f64) -> ValueId {
         self.push(whole(number).map_or(Value::Double(number), Value::Int))
     }
@@ -325,7 +325,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.call_into(Operator::TO_COPY, &[value, none, none, none, none, no, none], out);
     }
 
-    /// Converts a tensor to another type.
+    /// Converts a tensor to another dtype.
     pub(super) fn cast(&mut self, value: ValueId, to: ScalarType) -> Result<ValueId, Error> {
         let info = self.info(value)?;
         if info.scalar_type == to {
@@ -356,12 +356,12 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(Size { bound, value })
     }
 
-    /// A known size.
+    /// A size that is known at compile time.
     pub(super) fn known(&mut self, size: usize) -> Size {
         Size { bound: size, value: self.new_int(size as i64) }
     }
 
-    /// The sum of two integers, known or computed.
+    /// The sum of two integers, each a constant or computed at run time.
     pub(super) fn sum(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Error> {
         if let (Value::Int(a), Value::Int(b)) = (self.value(a)?, self.value(b)?) {
             let sum =
@@ -373,7 +373,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(sum)
     }
 
-    /// An integer, known or computed, times a known factor.
+    /// The product of an integer, which may be computed at run time, and a constant factor.
     pub(super) fn product(&mut self, a: ValueId, factor: usize) -> Result<ValueId, Error> {
         let factor = i64::try_from(factor)
             .map_err(|_| Error::invalid("a size does not fit a 64-bit integer"))?;

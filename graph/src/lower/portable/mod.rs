@@ -1,13 +1,13 @@
-//! Lowers every call to calls that portable kernels have instructions for.
+//! Lowers every call to calls for which portable kernels exist.
 //!
-//! An operator with an instruction stays as it is, unless a rule for it exists. A rule replaces a
-//! call by equivalent calls, of which the last produces the original output. Rules do not read
-//! constant data: weights are unpacked by calls, which [constant folding](crate::fold) evaluates
-//! ahead of time.
+//! A call whose operator has a kernel instruction stays unchanged, unless a rule for the operator
+//! exists. A rule replaces a call by equivalent calls, the last of which produces the original
+//! output. Rules do not read constant data: weights are unpacked by calls, which [constant
+//! folding](crate::fold) evaluates ahead of time.
 //!
-//! Types are those of the graph. Vulkan delegate blobs use 32-bit integers where programs use
-//! 64-bit ones. Portable kernels support both; where a kernel always returns 64-bit integers
-//! (`argmax`), the result is cast to the type of the graph.
+//! Dtypes are those of the graph. Vulkan delegate blobs use 32-bit integers where programs use
+//! 64-bit ones. Portable kernels support both. If a kernel always returns 64-bit integers
+//! (`argmax`), the result is cast to the dtype of the graph.
 
 mod attention;
 mod builder;
@@ -54,7 +54,7 @@ fn rule(operator: Operator) -> Option<Rule> {
     rules.find(|(own, _)| *own == operator).map(|(_, rule)| *rule)
 }
 
-/// Whether portable kernels can compute an operator.
+/// Whether portable kernels can compute an operator, directly or after lowering.
 pub fn has_form(operator: Operator) -> bool {
     operator.instruction().is_some() || rule(operator).is_some()
 }
@@ -62,8 +62,8 @@ pub fn has_form(operator: Operator) -> bool {
 /// Lowers all calls of a graph.
 ///
 /// # Errors
-/// A call has no portable form, or its arguments do not match its operator. The message names the
-/// call and the reason.
+/// Portable kernels cannot compute a call, or the arguments of a call do not match the call's
+/// operator. The message names the call and the reason.
 pub fn run(graph: &mut Graph<'_>) -> Result<(), Error> {
     numbers::make_whole(graph);
     let calls = core::mem::take(&mut graph.nodes);

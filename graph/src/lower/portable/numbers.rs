@@ -1,11 +1,12 @@
-//! Converts whole floats to integers.
+//! Converts floats with whole values to integers.
 //!
-//! A Vulkan blob stores 2 and 2.0 as one value, with the type of its first use. Portable kernels
-//! accept an integer for every float argument, but not the reverse.
+//! A Vulkan blob stores the integer 2 and the float 2.0 as one value, with the type of its first
+//! use. Portable kernels accept an integer for every float argument, but not a float for an integer
+//! argument.
 
 use crate::graph::{Graph, Value};
 
-/// Converts whole floats to integers.
+/// Converts floats with whole values to integers.
 pub(super) fn make_whole(graph: &mut Graph<'_>) {
     for value in &mut graph.values {
         if let Value::Double(number) = value

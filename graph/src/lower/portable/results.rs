@@ -1,4 +1,5 @@
-//! Lowers operators whose results differ between blobs and portable kernels, in dtype or in number.
+//! Lowers operators for which blobs and portable kernels differ in the dtype or the number of
+//! results.
 
 use super::Rule;
 use super::builder::Builder;
@@ -42,7 +43,7 @@ fn long_result(b: &mut Builder<'_, '_>, args: &[ValueId], operator: Operator) ->
     b.finish_with(found, out)
 }
 
-/// Max pooling with indices, which the graph may not have.
+/// Max pooling with indices. The graph may lack the indices output.
 fn max_pool(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let outs = b.outs(args)?;
     let first = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;

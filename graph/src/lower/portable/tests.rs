@@ -56,8 +56,9 @@ fn ints(items: &[i64]) -> Value<'static> {
     Value::IntList(items.to_vec())
 }
 
-/// Operators without a portable form: those that passes produce, which are lowered by their parts
-/// or produced at the end of compilation, and weights that are packed for one machine.
+/// Operators that portable kernels cannot compute: fused operators (which are lowered as the
+/// original calls, or which passes produce only at the end of compilation), and weights that are
+/// packed for one machine.
 #[test]
 fn every_operator_has_a_form() {
     let mut without: Vec<&str> =

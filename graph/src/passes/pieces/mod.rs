@@ -1,16 +1,16 @@
 //! Splits linear layers and embeddings whose weights are too large for a device.
 //!
-//! Shaders can bind only as much of a buffer as the device allows, often 128 MiB, and the output
-//! projection of a language model is larger. The weight rows of linear layers are split, together
-//! with the scales and biases that belong to them, and the partial results are concatenated.
-//! Embedding tables are split by rows, too: each call looks up its own rows and selects between
-//! them and the result of the calls before.
+//! A shader can bind only a limited range of a buffer, often 128 MiB, and the output projection of
+//! a language model is larger. The weight rows of linear layers are split, together with the scales
+//! and biases that belong to them, and the partial results are concatenated. Embedding tables are
+//! split by rows, too. Each partial lookup then selects between its own rows and the result of the
+//! lookups before it.
 //!
 //! Needs: a graph in which each value is produced once, before its uses. Runs where the device is
 //! known. A call is split only if `takes` rejects it and accepts each part, and, for linear layers,
 //! the concatenation. Keeps: weights of at most `least` bytes. Rounding: unchanged. Indices that
-//! PyTorch rejects, negative or beyond the table, give some row of the table, not necessarily the
-//! same one as the whole call.
+//! PyTorch rejects, negative or beyond the table, give an arbitrary row of the table, which can be
+//! another one than without the split.
 
 mod products;
 mod tables;
@@ -30,8 +30,9 @@ const MOST_DOUBLINGS: usize = 6;
 /// aligned for all types.
 const ROWS: usize = 32;
 
-/// Splits calls whose weights have more than `least` bytes, if the device supports the parts but
-/// not the whole. Returns the number of split calls.
+/// Splits calls whose weights have more than `least` bytes. `takes` decides whether the device
+/// supports a call: a call is split if the device supports the parts but not the whole. Returns the
+/// number of split calls.
 pub fn run(
     graph: &mut Graph<'_>,
     least: usize,

@@ -126,7 +126,7 @@ fn linear(
         input_zero_point,
         weight_scales: weights.scales,
         weights: weights.packed(rewriter, &[0, 1], vec![width, depth])?,
-        // They follow from the weights.
+        // The sums can be computed from the weights.
         weight_sums: rewriter.value(Value::None),
         output_scale,
         output_zero_point,
@@ -162,7 +162,7 @@ fn convolution(
         (Operator::ET_VK_Q8TA_CONV2D, filters.rows(rewriter)?)
     };
     let [output_scale, output_zero_point] = result.codes.values(rewriter);
-    // They follow from the weights.
+    // The sums can be computed from the weights.
     let weight_sums = rewriter.value(Value::None);
     let weight_scales = filters.weights.scales;
     let kernel_size = filters.kernel_size(rewriter);

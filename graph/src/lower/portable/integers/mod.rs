@@ -47,15 +47,15 @@ fn rule(node: &Node, registry: &Registry<'_>) -> Option<Rule> {
     kernel.instruction().is_some_and(|name| registry.has_operator(name)).then_some(*rule)
 }
 
-/// Whether a rule exists for an operator that passes produce only for quantized tensors.
+/// Whether a rule of this module exists for an operator. Excludes max pooling, whose operator is
+/// not limited to quantized tensors.
 pub(crate) fn has_rule(operator: Operator) -> bool {
     let mut entries = FAMILIES.iter().flat_map(|family| family.iter());
-    // Max pooling exists for all element types.
     operator != Operator::MAX_POOL2D_WITH_INDICES && entries.any(|(own, ..)| *own == operator)
 }
 
-/// Whether a call, seen alone, has an integer form. [`run`] then lowers it, provided that its
-/// parameters are constant by that time.
+/// Whether a single call can be lowered to integer kernels. [`run`] then lowers it, provided that
+/// its parameters are constant by that time.
 pub(crate) fn accepts(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -> bool {
     let is_on_quantized = node.args.iter().any(|id| {
         let tensors = graph.items(id).iter().filter_map(|id| graph.tensor(*id));
@@ -85,12 +85,13 @@ pub(crate) fn accepts(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -
     rule(&mut Builder::new(&mut alone), &node.args).is_ok()
 }
 
-/// Whether any calls may have an integer form.
+/// Whether any call might be lowered to integer kernels.
 pub(crate) fn has_calls(graph: &Graph<'_>, registry: &Registry<'_>) -> bool {
     graph.nodes.iter().any(|node| has_rule(node.operator) && rule(node, registry).is_some())
 }
 
-/// Lowers all calls that have an integer form. Returns their number. Other calls stay unchanged.
+/// Lowers all calls that integer kernels can compute, and returns the number of lowered calls.
+/// Other calls stay unchanged.
 pub(crate) fn run(graph: &mut Graph<'_>, registry: &Registry<'_>) -> usize {
     let uses = Uses::of(graph);
     let bounds = Bounds::of(graph, &uses);
@@ -194,8 +195,8 @@ fn limit(b: &mut Builder<'_, '_>, limits: [i64; 2]) -> bool {
     slots.map(|slots| slots.copy_from_slice(&narrowed)).is_some()
 }
 
-/// Whether the integer form produces all outputs of a call that are used: max pooling lacks the
-/// indices.
+/// Whether integer kernels compute all used outputs of a call: for max pooling, they do not compute
+/// the indices.
 fn is_ours(builder: &Builder<'_, '_>, call: &Node, uses: &Uses) -> bool {
     if call.operator != Operator::MAX_POOL2D_WITH_INDICES {
         return true;

@@ -30,8 +30,8 @@ fn one(
     graph
 }
 
-/// Asserts that results of the integer form and of the floating-point form of a call differ by at
-/// most one step.
+/// Asserts that the results of a call on integer kernels and in floating point differ by at most
+/// one step.
 fn check(operator: Operator, inputs: &[Value<'static>], out: &[usize], kernel: Operator) {
     let graph = one(operator, inputs, out, ScalarType::Char);
     assert!(accepts(&graph, &graph.nodes[0], &registry()), "{operator:?}");

@@ -1,4 +1,5 @@
-//! Lowers quantize and dequantize calls. Blobs leave out ranges and types that instructions need.
+//! Lowers quantize and dequantize calls. Adds the ranges and dtypes that instructions need but
+//! blobs omit.
 
 use super::bounds;
 use crate::error::Error;

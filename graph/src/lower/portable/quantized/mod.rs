@@ -1,7 +1,7 @@
 //! Lowers operators on quantized tensors and weights to floating point.
 //!
-//! Inputs are dequantized first, and results are quantized last. That is the definition of these
-//! operators; integer arithmetic only rounds less.
+//! Inputs are dequantized first, and results are quantized last. The operators are defined this
+//! way; integer arithmetic differs only in that it rounds less often.
 
 pub(super) mod convert;
 pub(super) mod convolution;
