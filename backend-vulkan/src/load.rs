@@ -15,7 +15,7 @@ use torchlet_gpu::device::{DeviceFeature, PipelineKey};
 use torchlet_gpu::{Choices, Encoded, Plan, PlanOptions, StateTensor, Step, TensorId, memory_plan};
 use torchlet_graph::graph::Graph;
 
-/// Parameters of a load.
+/// Parameters for compiling and loading a graph.
 #[derive(Clone, Copy)]
 pub(crate) struct Build<'b> {
     pub(crate) context: &'b Arc<Context>,

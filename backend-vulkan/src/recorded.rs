@@ -8,7 +8,7 @@ use ash::vk;
 use std::sync::Arc;
 use torchlet_gpu::{BufferId, Label, Replay, Schedule, Search, Step};
 
-/// A recorded schedule.
+/// A recorded schedule of a compiled graph.
 pub(crate) struct Recorded {
     pub(crate) recording: Recording,
     /// The data for replaying the recording with changed integers.

@@ -58,12 +58,12 @@ impl RecordingCache {
         (self.entries.len() >= MAX_CACHED).then(|| self.entries.remove(0))
     }
 
-    /// Adds a recording.
+    /// Adds a recording as the most recently used one.
     pub(crate) fn push(&mut self, recording: CachedRecording) {
         self.entries.push(recording);
     }
 
-    /// Frees all recordings.
+    /// Frees all cached recordings.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }

@@ -62,11 +62,11 @@ impl Binding {
 pub enum Command<'s, B = BufferId> {
     /// Runs a shader on buffer ranges.
     Dispatch {
-        /// The pipeline.
+        /// The pipeline that runs the shader.
         key: Cow<'s, PipelineKey>,
         /// The buffers, in the order of the shader's bindings.
         bindings: Vec<Binding<B>>,
-        /// The push constants.
+        /// The push constants, as bytes.
         push: Cow<'s, [u8]>,
         /// The number of workgroups in each dimension.
         groups: [u32; 3],

@@ -34,7 +34,7 @@ enum Origin<'c> {
     Converted(&'c [u8], Element),
     /// Bytes computed by a derivation, from this byte offset on.
     Derived(&'c Derived, &'c Graph<'c>, &'c State, usize),
-    /// Zeros.
+    /// Zero bytes.
     Zeros,
 }
 

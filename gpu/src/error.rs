@@ -8,7 +8,7 @@ use torchlet_graph::operators::ArgumentCount;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// The graph is invalid.
+    /// The graph is malformed.
     Invalid(String),
     /// The graph uses a feature that the plan does not support.
     Unsupported(String),

@@ -81,7 +81,7 @@ pub enum Memory {
 /// The memory location of a tensor.
 #[derive(Debug, Clone, Copy)]
 pub struct Location {
-    /// The kind of memory.
+    /// The kind of memory that the tensor lies in.
     pub memory: Memory,
     /// The index of the buffer within its kind of memory.
     pub buffer: usize,

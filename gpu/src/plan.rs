@@ -29,10 +29,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use torchlet_graph::front::vulkan::{Argument, Buffers, CallLayout};
 use torchlet_graph::graph::{Graph, ValueId};
 
-/// Settings of a plan.
+/// Options for planning a graph.
 #[derive(Debug, Clone)]
 pub struct PlanOptions<'d> {
-    /// The device.
+    /// The device to plan for.
     pub device: &'d Device,
     /// The kernel variants to use.
     pub choices: Choices,
@@ -43,7 +43,7 @@ pub struct PlanOptions<'d> {
     pub shares_weights: bool,
 }
 
-/// A planned graph.
+/// The plan of a graph for a device.
 #[derive(Debug)]
 pub struct Plan<'g> {
     /// The graph after all passes.

@@ -67,9 +67,9 @@ pub struct Schedule<'s> {
 
 /// Creates schedules: the plan and the state for which commands are scheduled.
 pub struct Scheduler<'s> {
-    /// The plan.
+    /// The plan of the graph.
     pub plan: &'s Plan<'s>,
-    /// The current shapes.
+    /// The current shapes and integers.
     pub state: &'s State,
     /// The constants that are updated after all steps.
     pub updates: &'s Updates,

@@ -118,7 +118,7 @@ pub struct State {
     pub(crate) tensors: Vec<Option<DeviceTensor>>,
     /// Element strides of tensors that are not contiguous.
     pub(crate) strided: IdMap<TensorId, Vec<usize>>,
-    /// Symbolic integers by value.
+    /// Symbolic integers, by value id.
     pub(crate) integers: Vec<Option<i64>>,
     /// The elements of integer tensors that operators read on the host, by value id.
     pub(crate) host: IdMap<ValueId, Vec<i32>>,
@@ -127,7 +127,7 @@ pub struct State {
     /// The workgroup sizes that calls used when memory was planned, by call index and order within
     /// the call.
     pub(crate) workgroups: IdMap<(usize, usize), [u32; 2]>,
-    /// Constants that operators derived.
+    /// Derived constants that operators added, with the ids of their tensors.
     pub(crate) derived: HashMap<Derived, TensorId>,
     /// Whether the graph is fp16 only because the exporter narrowed it from 32-bit floats.
     pub(crate) narrowed: bool,
@@ -254,7 +254,7 @@ impl State {
         Ok(&self.tensor(id)?.sizes)
     }
 
-    /// Returns a symbolic integer.
+    /// Returns the current value of a symbolic integer; `None` for other values.
     pub fn integer(&self, id: ValueId) -> Option<i64> {
         *self.integers.get(id)?
     }

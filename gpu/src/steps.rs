@@ -21,7 +21,7 @@ pub(crate) fn write(tensor: TensorId) -> Access {
     Access { tensor, written: true }
 }
 
-/// A dispatch over tensors.
+/// A dispatch whose buffers are tensors; memory is assigned to them later.
 #[derive(Debug, Clone)]
 pub struct Step {
     /// The index of the call that emitted the step.

@@ -63,7 +63,7 @@ impl Operand {
         })
     }
 
-    /// Returns the row-major strides.
+    /// Returns the row-major strides of the tensor's shape.
     pub(crate) fn strides(&self) -> Vec<usize> {
         strides(&self.sizes)
     }

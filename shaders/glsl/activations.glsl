@@ -1,9 +1,10 @@
 // Activations in epilogues of GEMMs and convolutions, on four values at a time.
 //
-// ACTIVATIONS(name, function) declares one for a specialisation constant with its code;
-// functions.glsl has further functions. Their number is kept small so that shaders compile quickly.
-// A shader with several activations defines ACTIVATIONS_OF as the name of a function that selects
-// among all of them by a first argument, so that their code is included only once.
+// ACTIVATIONS(name, function) declares the function `name`, which computes the activation that the
+// specialisation constant `function` selects; functions.glsl has further functions. The number of
+// activations is kept small so that shaders compile quickly. A shader that applies several
+// activations defines ACTIVATIONS_OF as the name of a function that selects among all activations
+// by its first argument, so that their code is included only once.
 
 const uint TANH = 11;
 const uint SIGMOID = 12;

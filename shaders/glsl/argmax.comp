@@ -2,12 +2,12 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Argmax of each row: the first of equal elements, and -1 if no element is larger than minus
-// infinity. NaN is ignored.
+// Argmax of each row: the index of the first of equal elements, or -1 if no element is larger than
+// minus infinity. NaN is ignored.
 //
-// Workgroups in x share a row. If there are several, each writes its key and index, and another
-// dispatch with one workgroup per row combines them. Values are compared as integer keys with the
-// same order, which does not depend on the device's floating-point behaviour.
+// Workgroups in x share a row. If a row has several workgroups, each writes a key and an index, and
+// another dispatch with one workgroup per row combines them. Values are compared as integer keys
+// with the same order, which does not depend on the device's floating-point behaviour.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint COMBINES = 0; // whether x contains keys and indices

@@ -72,8 +72,8 @@ const uint OWN_SIDES = VALUE_SIDES / VALUE_PARTS;
 const float INFINITY = uintBitsToFloat(0x7f800000);
 // Scores are exponents of two.
 const float LOG2_E = 1.44269504;
-// The maximum of scores relative to the reference of their row: weights are then 4096, below the
-// fp16 maximum of 65504.
+// The maximum score relative to the reference of the row. The weight is then 4096, below the fp16
+// maximum of 65504.
 const float MOST_ABOVE = 12.0;
 
 // Groups of eight elements of a row. Rows in shared memory have one more, so that eight rows lie in
@@ -87,8 +87,8 @@ const uint BROUGHT = KEYS * OCTETS / LANES;
 const uint VALUES_BROUGHT = KEYS * VALUE_OCTETS / LANES;
 const uint MOST_BROUGHT = 16;
 
-// Queries until they are in registers, then keys. Four groups of 16 rows exceed the keys of one
-// unit.
+// Queries until they are in registers, then keys. Four groups of 16 query rows need more memory
+// than the keys of one unit.
 shared uvec4 key_tile[(KEYS + PARTS / (4 * KEY_PARTS) * OWN_KEYS) * PITCH];
 shared uvec4 value_tile[KEYS * VALUE_PITCH];
 // For each unit, successively: its scores, 32 per row; its weights in fp16, followed by the
@@ -108,7 +108,7 @@ shared float halves_of_rows[UNITS * SIDE * 2];
         target[i] = key < keys ? source.octets[((base) + key * (stride)) / 8 + at % (octets_of_row)] : uvec4(0); \
     }
 
-// Stores it in shared memory.
+// Stores the loaded keys or values in shared memory.
 #define STORE(target, tile, pitch, octets_of_row, count) \
     [[unroll]] for (uint i = 0; i < (count); ++i) { \
         uint at = i * LANES + lane; \
@@ -304,7 +304,8 @@ void main() {
 
         MATRIX(float, gl_MatrixUseAccumulator) factors = MATRIX(float, gl_MatrixUseAccumulator)(1.0);
         if (KEY_PARTS > 1) {
-            // Converts all parts to a common reference, and divides by the total sum.
+            // Converts the results of all units to a common reference, and divides by the total
+            // sum.
             barrier();
             coopMatStore(references, own_rows, area * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
             barrier();

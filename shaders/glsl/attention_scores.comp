@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Only the scores of attention: out = q * k^T * scale, with minus infinity for masked keys.
+// The scores of attention, without softmax: out = q * k^T * scale, with minus infinity for masked
+// keys.
 
 layout(constant_id = 3) const uint Q = 0;
 layout(constant_id = 4) const uint K = 0;

@@ -54,7 +54,7 @@ RUN_OUT(4, y, OUT)
 
 const uint LANES = 128;
 const uint MAX_QUADS = QUADS > VALUE_QUADS ? QUADS : VALUE_QUADS;
-// One more, so that neighbours lie in different banks.
+// One group of padding, so that neighbours lie in different banks.
 const uint PITCH = MAX_QUADS + 1;
 
 shared vec4 tile[TILE * PITCH];

@@ -75,7 +75,8 @@ shared float corrections[ROWS];
 // An invocation's share of keys or values, to be stored in shared memory.
 vec4 next[KEYS * COLUMNS / LANES];
 
-// Loads it: from key `first` on, the groups from `start` on; zeros beyond the last.
+// Loads an invocation's share: keys or values from `first` on, groups from `start` on; zeros beyond
+// the last.
 void bring(const bool values, const uint lane, const uint base, const uint stride, const uint first, const uint keys, const uint start) {
     uint width = values ? VALUE_WIDTH : WIDTH;
     uint quads = values ? VALUE_QUADS : QUADS;
@@ -121,7 +122,7 @@ void main() {
         queries[at / (TIMES * WIDTH) * QUERY_PITCH + quad] = query * push.scale;
     }
 
-    // For scores, for weights, for sums.
+    // The positions of this invocation's work in the three phases: scores, weights, sums.
     uint key = lane % KEYS;
     uint score_row = lane / KEYS * SCORE_ROWS;
     uint weight_row = lane / PARTS;

@@ -52,7 +52,7 @@ layout(push_constant) uniform Push {
     // Parameters of the activation.
     float a;
     float b;
-    // For 3D convolutions.
+    // Only for 3D convolutions.
     int in_z;
     uint out_z;
     uint kernel_z;

@@ -4,9 +4,9 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// The fold (col2im) of a 2D transposed convolution: every output element adds up the products of
-// weights and input elements that reach it. An invocation computes four elements that are
-// contiguous in memory. The products are [output plane][ky][kx][iy][ix].
+// The fold (col2im) of a 2D transposed convolution: every output element is the sum of the products
+// of weights and input elements that contribute to it. An invocation computes four elements that
+// are contiguous in memory. The products are [output plane][ky][kx][iy][ix].
 
 layout(constant_id = 3) const uint PRODUCTS = 0;
 layout(constant_id = 4) const uint BIAS = 0;
@@ -16,8 +16,8 @@ layout(constant_id = 7) const uint STRIDE_Y = 1;
 layout(constant_id = 8) const uint STRIDE_X = 1;
 layout(constant_id = 9) const uint DILATION_Y = 1;
 layout(constant_id = 10) const uint DILATION_X = 1;
-// The distance between taps that reach the same element: the stride divided by its greatest common
-// divisor with the dilation.
+// The distance between taps that contribute to the same element: the stride divided by its greatest
+// common divisor with the dilation.
 layout(constant_id = 11) const uint STEP_Y = 1;
 layout(constant_id = 12) const uint STEP_X = 1;
 
@@ -52,8 +52,8 @@ RUN_OUT(3, y, OUT)
 // Larger than any kernel, and small enough not to overflow when a kernel size is added.
 const uint NONE = 1u << 30;
 
-// Returns, for each element, the first of `taps` taps that reaches `place`, relative to the first
-// element's first tap; NONE if no tap does.
+// Returns, for each element, the first of `taps` taps that contributes to index `place`, relative
+// to the first element's first tap; NONE if no tap does.
 uvec4 first_tap(const uvec4 place, const uint stride, const uint dilation, const uint taps) {
     uvec4 phase = place % stride;
     if (dilation == 1) return phase;

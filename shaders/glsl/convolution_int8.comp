@@ -67,7 +67,7 @@ layout(push_constant) uniform Push {
     uint split_units;
     // Batches with different weights.
     uint groups;
-    // Of an image: units per pixel, and the window parameters.
+    // Properties of an image: units per pixel, and the window parameters.
     uint place_units;
     int in_y;
     int in_x;
@@ -171,8 +171,8 @@ uvec4 window_unit(uint words, const uint unit, const uint own) {
     return FORM == PLANES ? b_by_4.words[words] : a_by_4.words[words];
 }
 
-// Returns unit `i` of the tile of `a` with first row `m` and first unit `k`, number `own` of this
-// invocation. Units from `end` on are zero.
+// Returns unit `i` of a tile of `a`, which has the number `own` among the units of this invocation.
+// `m` and `k` are the first row and the first unit of the tile. Units from `end` on are zero.
 uvec4 a_unit(const uint base, const uint m, const uint k, const uint end, const uint i, const uint own) {
     uint unit = k + i % TILE_K;
     if (unit >= end) return uvec4(0);
@@ -182,7 +182,7 @@ uvec4 a_unit(const uint base, const uint m, const uint k, const uint end, const 
     return a_by_4.words[base + row * pitch + unit];
 }
 
-// The same for `b` with first column `n`; units from `end` on are arbitrary.
+// Returns unit `i` of a tile of `b`, which begins at column `n`. Units from `end` on are arbitrary.
 uvec4 b_unit(const uint base, const uint n, const uint k, const uint i, const uint own) {
     uint unit = k + i % TILE_K;
     if (FORM == PLANES) return window_unit(base, unit, own);

@@ -6,8 +6,8 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A depthwise convolution followed by a pointwise one. The latter is a GEMM of weights `a` and the
-// result of the former, with the epilogue in product.glsl.
+// A depthwise convolution followed by a pointwise convolution. The pointwise convolution is a GEMM
+// of weights `a` and the result of the depthwise convolution, with the epilogue in product.glsl.
 //
 // A workgroup computes TILE_M channels of TILE_Y rows of TILE_X outputs. In each iteration over
 // CHANNELS channels, it stages the inputs of the windows in shared memory, computes the depthwise
@@ -84,13 +84,13 @@ const uint RUNS = RUNS_X * TILE_Y;
 const uint PLACES = TILE_M / SUMS * RUNS;
 const uint LANES = PLACES * SHARES;
 
-// The maximum offset of a window from a multiple of four elements; the exact one if rows are
-// aligned.
+// The maximum offset of a window from a multiple of four elements. If rows are aligned, the exact
+// offset.
 const uint OFFSET = X_ALIGNED != 0 ? (4 - PADDING_X % 4) % 4 : 3;
 // Input elements in a row: for four neighbouring outputs, and for the whole workgroup.
 const uint TAPS = 3 * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1;
 const uint REACH = (TILE_X - 1) * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1;
-// The same as aligned groups of four elements.
+// The number of aligned groups of four elements that contain these input elements.
 const uint RUN_QUADS = (OFFSET + TAPS + 3) / 4;
 const uint ROW_QUADS = (OFFSET + REACH + 3) / 4;
 const uint STAGE_ROWS = (TILE_Y - 1) * STRIDE_Y + (KERNEL_Y - 1) * DILATION_Y + 1;
@@ -98,7 +98,7 @@ const uint QUADS = STAGE_ROWS * ROW_QUADS;
 // Odd, so that invocations for neighbouring channels read from different banks.
 const uint PITCH = QUADS | 1;
 
-// Channels loaded at a time, and how often per iteration.
+// The number of channels loaded at a time, and the number of such loads per iteration.
 const uint BROUGHT = LANES < QUADS ? 1 : LANES / QUADS;
 const uint TIMES = (CHANNELS + BROUGHT - 1) / BROUGHT;
 // Groups of four depthwise results per invocation and iteration, and their taps.
@@ -106,7 +106,7 @@ const uint ITEMS = (CHANNELS * RUNS + LANES - 1) / LANES;
 const uint AREA = KERNEL_X * KERNEL_Y;
 // Channels that an invocation multiplies per iteration.
 const uint TERMS = CHANNELS / SHARES;
-// How many depthwise weights and shifts are loaded early, if they fit into registers.
+// The number of depthwise weights and shifts that are loaded early, if they fit into registers.
 const uint MADE_EARLY = ITEMS * AREA <= 36 ? ITEMS : 0;
 
 uvec4 a_raw(const uint at) {

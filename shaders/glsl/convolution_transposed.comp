@@ -4,9 +4,10 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A 2D or 3D transposed convolution: every output element gathers the input elements that reach it.
-// An invocation computes four neighbours of an output row in ROWS channels. Weights are
-// [group][input channel][kz][ky][kx][output channel], the last padded to a multiple of 8.
+// A 2D or 3D transposed convolution: every output element gathers the input elements that
+// contribute to it. An invocation computes four neighbours of an output row in ROWS channels.
+// Weights are [group][input channel][kz][ky][kx][output channel], the last padded to a multiple
+// of 8.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint WEIGHT = 0;

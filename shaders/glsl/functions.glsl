@@ -1,7 +1,8 @@
 // Functions on floats, four at a time.
 //
-// UNARY(name, function) and BINARY(name, function) declare one for a specialisation constant. The
-// choice is made before anything else is compiled, which saves drivers most of their work.
+// UNARY(name, function) and BINARY(name, function) declare the function `name`, which computes the
+// function that the specialisation constant `function` selects. The constant is evaluated before
+// anything else is compiled, which saves drivers most of their work.
 
 #include "activations.glsl"
 
@@ -128,7 +129,7 @@ vec4 floor_div_f(const vec4 a, const vec4 b) {
     vec4 exact = vec4(equal(r, zero));
     vec4 down = (1.0 - exact) * negative * (1.0 - over);
     vec4 result = q - over * (1.0 - negative) - down;
-    // If the remainder cannot be computed.
+    // The remainder cannot be computed.
     vec4 special = vec4(isnan(r)) + vec4(isinf(b)) + vec4(greaterThanEqual(abs(q), vec4(16777216.0)));
     vec4 rounded = floor(quotient);
     // An infinite divisor of the opposite sign leaves a negative fraction.
@@ -163,7 +164,7 @@ vec4 pow_f(const vec4 a, const vec4 b) {
 
 bvec4 either_is_nan(const vec4 a, const vec4 b) { return notEqual(vec4(isnan(a)) + vec4(isnan(b)), vec4(0.0)); }
 
-// A binary function, selected by its code; returns nothing for unknown codes.
+// A binary function, selected by its code. Returns nothing if the code is unknown.
 #define BINARY_CASES(function) \
     switch (function) { \
         case ADD: return a + alpha * b; \

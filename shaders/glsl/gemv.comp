@@ -122,11 +122,11 @@ const uint MOST_SUMS = 4;
 shared vec4 partials[SUMS * MOST_PARTS];
 shared float partials_of_squares[MOST_PARTS];
 
-// A float of 2^23 whose fraction bits contain an integer below 2^20 becomes that integer when 2^23
-// is subtracted: faster than a conversion.
+// Fast conversion of integers: the fraction bits of the float 2^23 are replaced by an integer below
+// 2^20. Subtracting 2^23 then gives that integer as a float.
 const uint MAGIC = 0x4b000000u;
 
-// Four 4-bit values minus 8 each; the second is scaled by 16, the third by 256, the fourth by 4096.
+// Four 4-bit values minus 8 each. The second is scaled by 16, the third by 256, the fourth by 4096.
 vec4 staggered(const uint word) {
     uvec4 bits = (uvec4(word) & uvec4(0xf, 0xf0, 0xf00, 0xf000)) | MAGIC;
     return uintBitsToFloat(bits) - vec4(8388616.0, 8388736.0, 8390656.0, 8421376.0);
@@ -165,8 +165,9 @@ vec4 factors(const uint m, const uint k) {
     return WEIGHT == 1 || WEIGHT == 2 ? turned(v) : v;
 }
 
-// The elements of x of an iteration. WIDE 8-bit weights: all are in low; 16-bit weights: the first
-// four in low, the others in high; 32-bit weights: only four.
+// The elements of x of an iteration. WIDE with 8-bit weights: all are in low. WIDE with 16-bit
+// weights: the first four are in low, the others in high. WIDE with 32-bit weights: only four
+// exist.
 vec4 low[4];
 vec4 high[4];
 
@@ -190,12 +191,13 @@ void take(const uint m, const uint k) {
 // The fp16 maximum is 65504. With weights divided by this number, which loses no bits, the sum of
 // four products of an fp16 value and a weight stays below it.
 #define WEIGHTS_OVER (WEIGHT == 0 ? 512.0 : 32.0)
-// The factor by which weights of norms may increase x before the division by the root.
+// The maximum factor by which the weights of a norm may increase x, before the sum is divided by
+// the root.
 const float NORM_OVER = 4.0;
 const float MOST = 65504.0;
 
-// The elements of x of an iteration. 4-bit weights: in a word, each is paired with the fourth one
-// after it; 8-bit weights: with the second.
+// The elements of x of an iteration. For 4-bit weights, each is paired in a word with the fourth
+// element after it; for 8-bit weights, with the second element after it.
 f16vec2 pairs[4][4];
 
 uvec2 words_of(const vec4 v) {
@@ -218,7 +220,7 @@ f16vec2 low_halves(uint a, uint b) { return unpackFloat2x16(low_words(a, b)); }
 
 f16vec2 high_halves(uint a, uint b) { return unpackFloat2x16(high_words(a, b)); }
 
-// One more, because arrays cannot be empty.
+// One element more than needed, because arrays cannot be empty.
 shared uvec4 staged[STAGED + 1];
 
 // A group is eight elements of x, in the order of `pairs`. The groups of an iteration are followed
@@ -476,7 +478,7 @@ uint put_all(Sums sums) {
     return parts;
 }
 
-// The total of a team's parts.
+// Returns the sum over the parts of a team.
 vec4 sum_of(const uint matrix, const uint quad, const uint team, const uint parts) {
     uint first = (matrix * QUADS + quad) * MOST_PARTS + team * parts;
     vec4 sum = partials[first];

@@ -22,25 +22,25 @@
 #include "activations.glsl"
 
 // Multiplication of large matrices: a workgroup computes TILE_M rows of TILE_N columns. Operands
-// are staged in shared memory, TILE_K terms at a time, while the next ones are being loaded. With
+// are staged in shared memory, TILE_K terms at a time, while the next terms are being loaded. With
 // several splits, workgroups that differ in z share the sums over k (split-K). The last workgroup
 // of a tile to finish adds up the partial sums, or matmul_sum.comp does.
 //
 // Without COOPERATIVE, an invocation keeps a block of rows of four columns, in 32-bit arithmetic.
-// With it, operands are 16-bit floats, or are converted when they are stored in shared memory
-// (BFLOAT16: they are stored in another type, and rounded to bfloat16). Each subgroup of 32
+// With COOPERATIVE, operands are 16-bit floats, or are converted when they are stored in shared
+// memory (BFLOAT16: they are stored in another type, and rounded to bfloat16). Each subgroup of 32
 // invocations keeps a part of the tile in 16×16 matrices with 32-bit sums. A step lasts as long as
 // the memory latency, unless there are many workgroups or much to multiply; small tiles therefore
 // have more terms per step.
 //
-// NORMED: layer norm of the rows of `a`, which subtracts the mean and divides by the deviation.
-// That equals the product with `a`, minus the mean times the sum of each column of `b`, divided by
-// the deviation. Mean and deviation are computed from the loaded data, so the norm needs no
-// dispatch of its own.
+// NORMED: layer norm of the rows of `a`, which subtracts the mean and divides by the deviation. The
+// result for `a · b` is then the GEMM of `a`, minus the mean times the sum of each column of `b`,
+// divided by the deviation. Mean and deviation are computed from the loaded data, so the norm needs
+// no separate dispatch.
 //
 // WINDOWS: a convolution (implicit GEMM). The columns of `b` are windows of an image, one for each
-// element of an output plane. The terms are the channels of the image and the taps of each. They
-// are read directly from the image. Images may be 3D, with 3D outputs.
+// element of an output plane. The terms are the taps of all channels of the image. They are read
+// directly from the image. Images may be 3D, with 3D outputs.
 
 #ifdef WINDOWS
 #define WINDOW_FIELDS \
@@ -125,8 +125,8 @@ layout(constant_id = 23) const uint EXACT = 0;
 // 580.159, crashed on boolean expressions of several constants.)
 layout(constant_id = 24) const uint A_DIRECT = 0;
 layout(constant_id = 25) const uint B_DIRECT = 0;
-// Both are direct, and after the last step its terms are loaded again: for some tiles, compilers
-// generate better loops without the guard.
+// Both operands are direct. After the last step, its terms are loaded again: for some tiles,
+// compilers generate better loops without a guard.
 layout(constant_id = 26) const uint UNGUARDED = 0;
 #ifndef BFLOAT16
 #define NORMS
@@ -334,9 +334,9 @@ void find_windows(const uint n) {
 #define B_ELEMENT(at) b_f(at)
 #endif
 
-// The same for the windows of an image: one word per element, also for 16-bit elements. The bits of
-// `inside` from 4 * `unit` on tell which elements are inside the image, and belong to terms before
-// `end`.
+// Returns a unit of `b` from the windows of an image: one word per element, also for 16-bit
+// elements. The bits of `inside` from 4 * `unit` on tell which elements are inside the image and
+// belong to terms before `end`.
 B_BROUGHT b_unit(const uint base, const uint n, const uint k, const uint end, const uint i, const uint unit, inout uint inside) {
     uint row = k + line_of(i, TILE_N / 4);
     uint tap = row % PLANE_TAPS;
@@ -370,7 +370,7 @@ B_UNIT b_value(const B_BROUGHT v, const uint unit, const uint inside) {
 #else
 #define B_BROUGHT A_BROUGHT
 
-// The same for `b`, with first column `n`.
+// Returns unit `i` of a tile of `b` with first column `n` and first term `k`, up to term `end`.
 B_BROUGHT b_unit(const uint base, const uint n, const uint k, const uint end, const uint i) {
     if (B_TRANSPOSED != 0) {
         uint first = k + place_of(i, TILE_K / B_WIDTH) * B_WIDTH;
@@ -447,7 +447,8 @@ void store_b(const uint i, const B_UNIT v) {
 #ifdef NORMS
 // Units of a row that are loaded at a time.
 const uint ROW_UNITS = TILE_K / A_WIDTH;
-// For the elements of a row minus its first one: each invocation's sum, and sum of squares.
+// For each row and each unit of the row: an invocation's sum of the differences from the row's
+// first element, and the sum of the squares of these differences.
 shared vec2 row_sums[NORMED != 0 ? TILE_M * ROW_UNITS : 1];
 // The mean of a row, and the reciprocal of its deviation; before they are known, the row's first
 // element.

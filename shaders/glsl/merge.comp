@@ -58,7 +58,7 @@ void main() {
         if (first ? other < own : other <= own) before = between + 1;
         else high = between;
     }
-    // The position in its own run plus the position in the other one.
+    // The position in the element's own run plus the position in the other run.
     uint at = first ? n + (before - low) : n - push.run + (before - low);
     places.words[start + at * push.inner] = place;
 }

@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// The second step of softmax and normalisations: out = function(in, statistics of its row, weight,
-// bias).
+// The second dispatch of softmax and normalisations, after the statistics of each row are computed:
+// out = function(in, statistics of the row, weight, bias).
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;

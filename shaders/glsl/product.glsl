@@ -1,8 +1,8 @@
 // The epilogue of GEMM shaders: out[m][n] = activation(alpha * product[m][n] + beta * bias +
 // residual), for each batch. Include after tensor.glsl, run.glsl and activations.glsl. FIELDS are
-// the push constants of the shader itself; its own buffers start at binding 3, its own
-// specialisation constants at 10. RUN_LEFT(n) is the number of contiguous columns from `n` on: the
-// rest of the row, unless the shader defines it differently.
+// the additional push constants of the shader; its additional buffers start at binding 3, its
+// additional specialisation constants at 10. RUN_LEFT(n) is the number of contiguous columns from
+// `n` on: the rest of the row, unless the shader defines it differently.
 #ifndef RUN_LEFT
 #define RUN_LEFT(n) (push.n - n)
 #endif

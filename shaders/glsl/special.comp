@@ -47,7 +47,7 @@ const float NOT_A_NUMBER = uintBitsToFloat(0x7fc00000u);
 const float LN_2 = 0.6931471805599453;
 const float INFINITY = uintBitsToFloat(0x7f800000u);
 
-// Near zero by its series, up to x^8 / 8!.
+// exp(x) - 1. Near zero by its series, up to x^8 / 8!.
 vec4 expm1_f(const vec4 x) {
     vec4 series = 1.0 + x * 0.125;
     series = 1.0 + x * (1.0 / 7.0) * series;

@@ -47,8 +47,9 @@ bool all_are_left(const uint batch) {
     return true;
 }
 
-// Groups of four columns that an invocation adds up, and how many of them at once: a divisor of the
-// former, since memory beyond the tile belongs to another tile.
+// The number of groups of four columns that an invocation adds up, and the number of groups that it
+// adds up at once. The second must divide the first, since memory beyond the tile belongs to
+// another tile.
 const uint OWN_QUADS = TILE_M * TILE_N / 4 / LANES;
 const uint AT_ONCE = OWN_QUADS % 4 == 0 ? 4 : OWN_QUADS % 3 == 0 ? 3 : OWN_QUADS % 2 == 0 ? 2 : 1;
 

@@ -106,7 +106,7 @@ macro_rules! pipelines {
             const _: () = $name::AGREES_WITH_ITS_SHADER;
         )*
 
-        /// Every compiled module.
+        /// All compiled modules; those derived at load time are in [`REPLAYED_MODULES`].
         pub const MODULES: &[Module] = &[$(
             $name::MODULE,
             $($name::MODULE.instead(

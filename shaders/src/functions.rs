@@ -56,7 +56,7 @@ numbers! {
 }
 
 numbers! {
-    /// The result of [`Order`](crate::Order).
+    /// The results of [`Order`](crate::Order): sorted indices, or the index of the median.
     order, ["order.comp"]: FIRST, MEDIAN, MEDIAN_OF_NUMBERS;
 }
 
@@ -78,7 +78,7 @@ numbers! {
 }
 
 numbers! {
-    /// The reduction of [`Reduce`](crate::Reduce).
+    /// The reductions of [`Reduce`](crate::Reduce).
     reduce, ["reduce.comp"]:
     SUM, MAX, MIN, ARGMAX, ARGMIN, SUM_EXP, SUM_SQUARED_DIFFERENCE, SUM_SQUARES, ANY, ALL, PROD;
 }
@@ -101,12 +101,12 @@ numbers! {
 }
 
 numbers! {
-    /// The function of [`Affine`](crate::Affine).
+    /// The functions of [`Affine`](crate::Affine).
     affine, ["affine.comp"]: QUANTIZE, DEQUANTIZE;
 }
 
 numbers! {
-    /// The function of [`Requantize`](crate::Requantize).
+    /// The functions of [`Requantize`](crate::Requantize).
     requantize, ["requantize.comp"]: COPY, RELU, ADD, MUL;
 }
 
@@ -116,7 +116,7 @@ numbers! {
 }
 
 numbers! {
-    /// The result of [`CrossEntropy`](crate::CrossEntropy).
+    /// The outputs of [`CrossEntropy`](crate::CrossEntropy): the loss, or its gradient.
     cross_entropy, ["cross_entropy.comp"]: LOSS, GRADIENT;
 }
 

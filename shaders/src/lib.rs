@@ -60,7 +60,7 @@ impl Element {
 
 /// The value of a specialisation constant, or of an array of constants with consecutive ids.
 pub trait Constant {
-    /// The number of constants.
+    /// The number of specialisation constants that the value sets.
     const COUNT: usize = 1;
     /// Appends the 32 bits of each constant.
     fn append_to(&self, bits: &mut Vec<u32>);
@@ -162,7 +162,7 @@ pub struct ConstantField {
     /// The name of the constant. In the shader, the name is in capitals, may be abbreviated, and
     /// has an index if it is an array.
     pub name: &'static str,
-    /// The number of constants.
+    /// The number of constants: 1, or the length of the array.
     pub count: usize,
 }
 
@@ -173,25 +173,25 @@ pub struct Field {
     pub name: &'static str,
     /// The type of each element.
     pub scalar: Scalar,
-    /// The number of elements.
+    /// The number of elements: 1, or the length of the array.
     pub count: usize,
 }
 
 /// The type of a push constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scalar {
-    /// Unsigned integer.
+    /// Unsigned 32-bit integer.
     U32,
-    /// Signed integer.
+    /// Signed 32-bit integer.
     I32,
-    /// Float.
+    /// 32-bit float.
     F32,
 }
 
 /// A shader with values for its specialisation constants, from which a device creates a compute
 /// pipeline.
 pub trait Pipeline {
-    /// The shader.
+    /// The default shader module.
     const MODULE: Module;
     /// Faster shaders with the same function, best first. Each requires more device features.
     const BETTER: &'static [Module];
@@ -201,7 +201,7 @@ pub trait Pipeline {
     const REPLAYED: Option<Module>;
     /// An array with one entry per buffer.
     type Bindings<B>: AsRef<[B]>;
-    /// The push constants.
+    /// The type of the push constants.
     type Push: PushConstants;
 
     /// Returns the specialisation constants, from id 3 on.
@@ -210,12 +210,12 @@ pub trait Pipeline {
 
 /// The push constants of a shader: 32-bit fields in the order of the shader's block.
 pub trait PushConstants {
-    /// The fields.
+    /// The fields, in the order of the shader's block.
     const FIELDS: &'static [Field];
     /// The byte offset of `base_z`, the index of the first workgroup in z, if the shader has that
     /// parameter.
     const BASE_Z: Option<usize> = offset_of(Self::FIELDS, "base_z");
-    /// Returns the bytes.
+    /// Returns the bytes to pass to the shader.
     fn bytes(&self) -> Vec<u8>;
 }
 
@@ -236,9 +236,9 @@ const fn offset_of(fields: &[Field], name: &str) -> Option<usize> {
 pub trait PushField {
     /// The type of each element.
     const SCALAR: Scalar;
-    /// The number of elements.
+    /// The number of elements: 1, or the length of the array.
     const COUNT: usize;
-    /// Appends the field's bytes.
+    /// Appends the bytes of the value.
     fn append(&self, bytes: &mut Vec<u8>);
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct Context {
     pub(crate) tune: Duration,
     /// The kernel variant index that all calls use if they have it, overriding autotuning.
     pub(crate) variant: Option<u8>,
-    /// Autotuning results.
+    /// Autotuning results for this device.
     pub(crate) found: TuningResults,
     /// Whether programs use matrix units; unset until the benchmark has run.
     pub(crate) matrices: OnceLock<bool>,

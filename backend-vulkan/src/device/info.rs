@@ -16,7 +16,7 @@ pub struct DeviceInfo {
     pub index: usize,
     /// The device name that the driver reports.
     pub name: String,
-    /// The kind of processor.
+    /// The kind of processor of the device.
     pub kind: DeviceKind,
     /// The supported Vulkan version: major, minor, patch.
     pub version: (u32, u32, u32),

@@ -28,7 +28,7 @@ const LOADERS: &[&str] = if cfg!(windows) {
     &["libvulkan.so.1", "libvulkan.so"]
 };
 
-/// Opens the loader.
+/// Opens the Vulkan loader.
 fn loader() -> Result<ash::Entry, Error> {
     let mut why = String::new();
     for name in LOADERS {

@@ -68,7 +68,7 @@ pub(crate) struct Options {
     /// Whether weights are prefetched into the device's cache; by default only where this is known
     /// to be faster.
     pub(crate) prefetch: Option<bool>,
-    /// How weights are uploaded.
+    /// How weights are uploaded when a program is loaded.
     pub(crate) upload: Option<Upload>,
     /// Whether the compute queue stands in for a missing transfer queue.
     pub(crate) stand_in: bool,

@@ -34,7 +34,7 @@ impl TuningResults {
         TuningResults { known: Mutex::new(entries(&bytes).collect()), file }
     }
 
-    /// Returns all results.
+    /// Returns all known results.
     pub(crate) fn all(&self) -> HashMap<Question, Best> {
         self.lock().clone()
     }

@@ -45,7 +45,7 @@ pub enum DeviceFeature {
 }
 
 impl DeviceFeature {
-    /// All features.
+    /// All optional features.
     pub const ALL: &'static [DeviceFeature] = &[
         DeviceFeature::Float16Arithmetic,
         DeviceFeature::Int8Arithmetic,
@@ -158,7 +158,7 @@ impl CooperativeMatrix {
 #[non_exhaustive]
 pub struct DeviceFeatures {
     bits: u32,
-    /// Invocations per subgroup.
+    /// The number of invocations per subgroup.
     pub subgroup_size: u32,
     /// The matrix multiplications that a subgroup can compute.
     pub cooperative_matrices: Vec<CooperativeMatrix>,

@@ -4,9 +4,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DeviceKind {
-    /// Software on the CPU.
+    /// A software implementation on the CPU, such as lavapipe.
     Cpu,
-    /// Any other kind.
+    /// Any other kind of processor.
     Other,
     /// A virtual GPU of a virtual machine.
     Virtual,

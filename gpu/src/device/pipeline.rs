@@ -5,9 +5,9 @@ use torchlet_shaders::Module;
 /// The key of a compute pipeline: a shader, its specialisation constants and its workgroup size.
 #[derive(Debug, Clone)]
 pub struct PipelineKey {
-    /// The shader.
+    /// The shader module.
     pub module: Module,
-    /// The specialisation constants.
+    /// The values of the specialisation constants.
     pub constants: Vec<u32>,
     /// The invocations of a workgroup in each dimension.
     pub workgroup: [u32; 3],

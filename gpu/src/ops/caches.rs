@@ -218,7 +218,7 @@ pub(super) fn update_caches(
 struct Rotation {
     form: u32,
     input: Operand,
-    /// Cosines and sines.
+    /// The cosines and sines of the angles.
     angles: [Operand; 2],
     push: RotaryPush,
 }
@@ -406,7 +406,7 @@ impl Rotation {
     }
 }
 
-/// Rotates queries or keys.
+/// Encodes a rotation of queries or keys.
 fn rotate_one(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let rotation = Rotation::of(e, e.call()?, 0)?;
     let out = e.out(args)?;

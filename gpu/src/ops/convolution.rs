@@ -289,7 +289,7 @@ impl Shape {
         }
     }
 
-    /// Emits the convolution.
+    /// Emits the dispatches of the convolution.
     pub(super) fn encode(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         if self.is_transposed {
             self.transposed(e)

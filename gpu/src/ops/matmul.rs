@@ -182,7 +182,7 @@ impl Product {
         }
     }
 
-    /// Emits the dispatches.
+    /// Emits the dispatches of the GEMM.
     pub(super) fn encode(mut self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let bias = self.bias.as_ref().map(|bias| &bias.0);
         for operand in [Some(&self.a), Some(&self.b), Some(&self.out), bias].into_iter().flatten() {

@@ -33,7 +33,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     }
 }
 
-/// One unrolled step.
+/// One unrolled step of a recurrent layer.
 #[derive(Debug)]
 struct Step {
     cell: Cell,
@@ -60,7 +60,7 @@ struct Rows {
     next: i64,
 }
 
-/// A recurrent layer.
+/// A recurrent layer that was found in the graph.
 struct Layer {
     steps: Vec<Step>,
     inputs: Rows,

@@ -279,7 +279,7 @@ mod tests {
     use crate::ops::testing::tensor;
     use torchlet_core::ScalarType;
 
-    /// Builds test graphs.
+    /// Builds graphs with rotations for tests.
     #[derive(Default)]
     struct Build {
         graph: Graph<'static>,

@@ -492,7 +492,7 @@ impl Gated {
         self.numel
     }
 
-    /// Emits the dispatch.
+    /// Emits the dispatch of the gated pair.
     pub(in crate::ops) fn emit(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> Result<(), Error> {
         let [input, weight, scale, other, other_scale, norm] = self.accesses;
         let accesses = [input, weight, scale, other, other_scale, norm, write(out.id)];
