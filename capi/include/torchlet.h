@@ -1261,8 +1261,9 @@ torchlet_status torchlet_shared_memory_init(struct torchlet_shared_memory *memor
                                             struct torchlet_buffer scratch,
                                             const struct torchlet_error_message *error);
 
-// Loads a prepared method with an arena of its own into shared planned and scratch memory, so that
-// it can be executed. On failure, the method can only be closed; the other methods are unaffected.
+// Finishes loading a prepared method, which can then be executed. The method has its own arena,
+// and uses the planned and scratch memory of `memory` in turn with other methods. On failure, the
+// method can only be closed; the other methods are unaffected.
 // The arena belongs to the method until it is closed; the
 // shared memory must not be moved until then.
 torchlet_status torchlet_method_finish_shared(struct torchlet_method *method,
