@@ -124,7 +124,7 @@ impl Epilogue {
     /// Returns the limits of the clamp, for contractions that cannot add a tensor.
     pub(super) fn only_limits(&mut self) -> Result<[f32; 2], Refusal> {
         match self.addend {
-            Some(_) => Err("an addition to an int8 result is not fused".to_owned()),
+            Some(_) => Err("an addition to an int8 result is not fused".into()),
             None => Ok(self.take_limits()),
         }
     }
