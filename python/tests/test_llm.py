@@ -182,7 +182,7 @@ def test_callbacks_can_end_a_generation(runner: llm.Runner) -> None:
     def nest(piece: str) -> None:
         runner.reset()
 
-    with pytest.raises(torchlet.Error, match="listens") as caught:
+    with pytest.raises(torchlet.Error, match="callback") as caught:
         runner.generate("In the beginning", on_text=nest)
     assert caught.value.name == "InvalidState"
     runner.reset()
