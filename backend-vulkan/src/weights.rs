@@ -1,9 +1,7 @@
 //! Weights on the device, shared by several graphs so that each weight is stored only once.
 //!
-//! Methods of one program, and delegates of one method, refer to the same bytes of a file. Weights
-//! are identified by their host address: while a graph that borrows these bytes exists, no other
-//! data can be at that address. This does not hold if a method was leaked with `mem::forget`, so a
-//! hash of sampled contents must match as well.
+//! A [`Weight`] identifies a weight, by the host bytes that its graph borrows. Each compiled graph
+//! therefore owns a [`Holder`] for as long as it borrows them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

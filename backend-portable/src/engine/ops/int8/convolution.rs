@@ -166,7 +166,7 @@ pub(in crate::engine::ops) fn dynamic(
     in_parts(builder, (call.out, &source), &filter, parts, &Output::Float { reads })
 }
 
-fn expected_images() -> Refusal {
+pub(super) fn expected_images() -> Refusal {
     "int8 convolution requires a batch of images (rank 4)".to_owned()
 }
 

@@ -1,6 +1,7 @@
 //! int8 grouped convolutions whose groups are narrow enough that several share a vector.
 
 use super::super::moves::{channels_last, channels_last_order};
+use super::convolution::expected_images;
 use super::{Columns, int8_from, int8_zero_point};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::narrow;
@@ -23,9 +24,7 @@ pub(super) fn convolution(
     windows: Windows,
     group: usize,
 ) -> Result<(), Refusal> {
-    let [batch, channels, ..] = input.sizes[..] else {
-        return Err("the input is not a batch of images".to_owned());
-    };
+    let [batch, channels, ..] = input.sizes[..] else { return Err(expected_images()) };
     let (columns, reads) = Columns::of_convolution(builder, call, channels)?;
     let outside = int8_zero_point(columns.from.zero)?;
     let input = channels_last(builder, input)?;
