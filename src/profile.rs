@@ -81,7 +81,7 @@ pub struct ProfileEntry {
     /// Name of the operator, backend or method.
     pub name: String,
     /// Instruction index. For the initialisation of a delegate, the delegate index; for a part of a
-    /// delegate, the index of the delegate's call.
+    /// delegate, the index of the instruction that calls the delegate.
     pub instruction: usize,
     /// The delegate's identifier of a part (on GPUs: the index of the operator call). 0 for other
     /// events.

@@ -30,10 +30,15 @@ impl<'p> Builder<'p> {
         self.add(sizes, None, TensorData::Inside(Cow::Owned(bytes)))
     }
 
-    fn add(&mut self, sizes: &[i32], place: Option<(usize, usize)>, data: TensorData<'p>) -> usize {
+    fn add(
+        &mut self,
+        sizes: &[i32],
+        location: Option<(usize, usize)>,
+        data: TensorData<'p>,
+    ) -> usize {
         let info = TensorInfo::contiguous(ScalarType::Float, sizes).unwrap();
         let dynamism = ShapeDynamism::Static;
-        self.0.add(MethodValue::Tensor(MethodTensor { info, dynamism, place, data, name: None }))
+        self.0.add(MethodValue::Tensor(MethodTensor { info, dynamism, location, data, name: None }))
     }
 
     fn int(&mut self, number: i64) -> usize {
@@ -74,7 +79,7 @@ fn compiled(bytes: &[u8], processors: Processors<'_>) -> Module {
 fn same(method: Builder<'_>, sizes: &[usize]) -> Vec<Vec<f32>> {
     let bytes = Program { methods: vec![method.0], named: Vec::new() }.write().unwrap().to_bytes();
     let greedy = CpuTarget::greedy();
-    let mut kernels = compiled(&bytes, Processors::KERNELS);
+    let mut kernels = compiled(&bytes, Processors::NONE);
     let mut engine = compiled(&bytes, Processors::preferring(&[&greedy]));
     let mut exported = module(bytes);
     let mut last = Vec::new();
@@ -229,7 +234,7 @@ fn methods_still_share_state() {
     (write.0.name, read.0.name) = ("write".to_owned(), "read".to_owned());
     let methods = vec![write.0, read.0];
     let bytes = Program { methods, named: Vec::new() }.write().unwrap().to_bytes();
-    for mut module in [module(bytes.clone()), compiled(&bytes, Processors::KERNELS)] {
+    for mut module in [module(bytes.clone()), compiled(&bytes, Processors::NONE)] {
         for _ in 0..2 {
             module.execute("write", Tensor::full(&[4], 1.0f32).unwrap()).unwrap();
         }
@@ -252,7 +257,7 @@ fn shared_data_is_written_once() {
             outputs.push(method.0.add(MethodValue::Tensor(MethodTensor {
                 info,
                 dynamism: ShapeDynamism::Static,
-                place: None,
+                location: None,
                 data: TensorData::Inside(Cow::Borrowed(&bytes)),
                 name: None,
             })));

@@ -8,7 +8,7 @@ mod common;
 use common::{Fixture, check, fixture, folder, open};
 use std::sync::Arc;
 use torchlet::core::{BundledProgram, DataMap, Program, Registry};
-use torchlet::graph::{self, Compiled, Place, Processors, blob, method};
+use torchlet::graph::{self, Compiled, Location, Processors, blob, method};
 use torchlet::portable::KERNELS;
 use torchlet::portable::engine::{self, CpuEngine, CpuTarget};
 use torchlet::{Module, ModuleBuilder, Origin, RunOn};
@@ -24,7 +24,7 @@ fn compile<'p>(program: &Program<'p>, data: &'p [DataMap<'p>], on: RunOn) -> Com
             let target = torchlet::vulkan::VulkanTarget::any();
             graph::compile(program, data, Processors::preferring(&[&target]), &registry)
         }
-        _ => graph::cpu::compile(program, data, Processors::KERNELS, &registry),
+        _ => graph::cpu::compile(program, data, Processors::NONE, &registry),
     };
     compiled.unwrap()
 }
@@ -154,7 +154,7 @@ fn transformers_are_one_delegate() {
         let count =
             |part: &str| method.calls.iter().filter(|call| call.operator.contains(part)).count();
         assert_eq!((count("sdpa"), count("softmax"), count("bmm")), (2, 0, 0), "{file}");
-        let device = method.calls.iter().filter(|call| call.place == Place::Device(0));
+        let device = method.calls.iter().filter(|call| call.location == Location::Device(0));
         assert_eq!(device.count(), method.on_device(), "{file}");
     }
 }

@@ -18,7 +18,7 @@ mod tests {
     use torchlet::portable::engine::{CpuEngine, CpuTarget};
     use torchlet::{Module, ModuleBuilder, RunOn, Tensor};
     use torchlet_graph::method::{self, Instruction, MethodValue};
-    use torchlet_graph::{Place, Processors, compile, cpu};
+    use torchlet_graph::{Location, Processors, compile, cpu};
 
     /// A builder for the CPU only.
     fn plain() -> ModuleBuilder {
@@ -52,7 +52,7 @@ mod tests {
     fn kernels_alone_match_pytorch() {
         let mut programs = programs();
         allow_steps_at_ties(&mut programs);
-        check_programs(&programs, |_, source| compiled(source, Processors::KERNELS));
+        check_programs(&programs, |_, source| compiled(source, Processors::NONE));
     }
 
     #[test]
@@ -88,7 +88,7 @@ mod tests {
                     let info = &mut tensor.info;
                     let is_image = info.rank() == 4 && info.scalar_type == ScalarType::Char;
                     let is_own = own.contains(&at) && !others.contains(&at);
-                    if !is_image || tensor.place.is_none() || !is_own {
+                    if !is_image || tensor.location.is_none() || !is_own {
                         continue;
                     }
                     info.dim_order = match info.dim_order[..] {
@@ -113,7 +113,7 @@ mod tests {
             let source = open(&fixture(file), plain().run_on(RunOn::AsExported)).unwrap();
             let registry = Registry::new().with_kernels(&KERNELS).unwrap();
             let program = source.program();
-            let compiled = cpu::compile(&program, &[], Processors::KERNELS, &registry).unwrap();
+            let compiled = cpu::compile(&program, &[], Processors::NONE, &registry).unwrap();
             let [method] = &compiled.program.methods[..] else { panic!() };
             let floats = method.values.iter().filter_map(|value| match value {
                 MethodValue::Tensor(tensor) if tensor.is_constant() => Some(&tensor.info),
@@ -149,8 +149,11 @@ mod tests {
             ];
             assert_eq!(names, BTreeSet::from(expected), "{file}");
             let [report] = &compiled.report.methods[..] else { panic!() };
-            assert_eq!(report.floating.len(), 2, "{file}: {:?}", report.floating);
-            assert!(report.floating[0].starts_with("1 call of aten.hardswish.default"), "{file}");
+            assert_eq!(report.float_fallbacks.len(), 2, "{file}: {:?}", report.float_fallbacks);
+            assert!(
+                report.float_fallbacks[0].starts_with("1 call of aten.hardswish.default"),
+                "{file}"
+            );
         }
     }
 
@@ -166,8 +169,7 @@ mod tests {
         }
         let source = plain().run_on(RunOn::AsExported).load(&path).unwrap();
         let registry = Registry::new().with_kernels(&KERNELS).unwrap();
-        let compiled =
-            compile(&source.program(), source.data(), Processors::KERNELS, &registry).err();
+        let compiled = compile(&source.program(), source.data(), Processors::NONE, &registry).err();
         let why = compiled.unwrap().to_string();
         assert!(
             why.contains("an XNNPACK delegate that cannot be compiled") && why.contains(".ptd"),
@@ -187,10 +189,10 @@ mod tests {
             let module = opened(&fixture(file), plain().run_on(RunOn::Cpu)).unwrap();
             let plan = module.plan().unwrap();
             let calls: Vec<_> = plan.methods.iter().flat_map(|method| &method.calls).collect();
-            let is_elsewhere = |place: &Place| matches!(place, Place::Host);
+            let is_elsewhere = |place: &Location| matches!(place, Location::Host);
             let others = calls
                 .iter()
-                .filter(|call| is_elsewhere(&call.place) || call.operator.contains("_to_"));
+                .filter(|call| is_elsewhere(&call.location) || call.operator.contains("_to_"));
             let others: Vec<_> = others.collect();
             assert!(!calls.is_empty() && others.is_empty(), "{file}: {others:?}");
         }
@@ -206,7 +208,7 @@ mod tests {
             let heavy = ["aten.convolution.default", "aten.linear.default", "torchlet.attention"];
             let calls = plan.methods.iter().flat_map(|method| &method.calls);
             let calls = calls.filter(|call| heavy.contains(&&*call.operator));
-            let left = calls.filter(|call| call.place == Place::Host);
+            let left = calls.filter(|call| call.location == Location::Host);
             let left: Vec<_> = left.cloned().collect();
             assert!(left.is_empty(), "{file}: {left:?}");
             let source = open(&fixture, plain().run_on(RunOn::AsExported)).unwrap();

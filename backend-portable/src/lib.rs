@@ -36,7 +36,6 @@ mod number;
 mod parallel {
     pub(crate) use torchlet_core::Parallel;
 }
-mod paths;
 pub mod prims;
 pub mod quantized;
 mod real;
@@ -50,19 +49,20 @@ mod special;
 pub mod spectral;
 mod table;
 mod types;
+mod variants;
 mod walk;
 
 #[cfg(feature = "std")]
 pub use compute::threads::ThreadPool;
 
-pub use paths::Paths;
-#[cfg(all(feature = "selected-dtypes", feature = "std"))]
-pub use paths::choose_paths;
-#[cfg(feature = "std")]
-pub use paths::record_paths;
 pub use types::Types;
 #[cfg(all(feature = "selected-dtypes", feature = "std"))]
 pub use types::choose as select_dtypes;
+pub use variants::Variants;
+#[cfg(feature = "std")]
+pub use variants::record_variants;
+#[cfg(all(feature = "selected-dtypes", feature = "std"))]
+pub use variants::select_variants;
 
 use torchlet_core::Kernel;
 
@@ -93,14 +93,14 @@ const FAMILIES: &[&[Kernel]] = &[
     elementwise::exponent::KERNELS,
     reduce::distances::KERNELS,
     reduce::distances_backward::KERNELS,
-    reduce::bins::BINS,
-    reduce::counts::KERNELS,
-    reduce::edges::KERNELS,
+    reduce::histogramdd::BINS,
+    reduce::bincount::KERNELS,
+    reduce::bin_edges::KERNELS,
     reduce::histogram::KERNELS,
     reduce::scans::KERNELS,
     reduce::segments::KERNELS,
     reduce::sums::KERNELS,
-    reduce::extremes::KERNELS,
+    reduce::min_max::KERNELS,
     shape::VIEWS,
     linear::ADDBMM,
     linear::EXPERTS,

@@ -58,7 +58,7 @@ impl Types {
 
     /// The union of both sets.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Types(self.0 | other.0)
     }
 

@@ -11,7 +11,7 @@ use crate::upload::upload;
 use std::collections::HashMap;
 use std::sync::Arc;
 use torchlet_core::{DelegateCall, Scalar, ScalarType, Serial};
-use torchlet_gpu::device::Question;
+use torchlet_gpu::device::TuningKey;
 use torchlet_gpu::transfer::{from_staging, to_staging};
 use torchlet_gpu::{
     Encoded, Plan, Replay, Scheduler, SearchRequest, Shapes, State, StateTensor, Step, Updates,
@@ -344,7 +344,7 @@ impl Session {
     }
 
     /// Returns the tuning questions, by the index of their call.
-    pub(crate) fn questions(&self) -> HashMap<usize, Question> {
+    pub(crate) fn questions(&self) -> HashMap<usize, TuningKey> {
         self.state.questions()
     }
 

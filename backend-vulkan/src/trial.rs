@@ -5,7 +5,7 @@ use crate::load::{Build, Planned};
 use crate::session::Session;
 use crate::stopwatch::Stopwatch;
 use std::collections::{HashMap, HashSet};
-use torchlet_gpu::device::Question;
+use torchlet_gpu::device::TuningKey;
 use torchlet_gpu::{Choices, tuning};
 use torchlet_graph::graph::Graph;
 
@@ -13,7 +13,7 @@ use torchlet_graph::graph::Graph;
 pub(crate) struct Trial {
     session: Session,
     /// The tuning questions, by the index of their call.
-    questions: HashMap<usize, Question>,
+    questions: HashMap<usize, TuningKey>,
 }
 
 impl Trial {
@@ -31,7 +31,7 @@ impl Trial {
 impl tuning::Trial for Trial {
     type Error = Error;
 
-    fn questions(&self) -> &HashMap<usize, Question> {
+    fn questions(&self) -> &HashMap<usize, TuningKey> {
         &self.questions
     }
 

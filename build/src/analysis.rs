@@ -8,7 +8,7 @@ use torchlet_core::{
     MethodMeta, Program, ProgramError, Registry, RuntimeFeatures, Scalar, ShapeDynamism,
     TensorInfo, ValueMeta,
 };
-use torchlet_portable::{Paths, Types, record_paths};
+use torchlet_portable::{Types, Variants, record_variants};
 
 /// The requirements of a program on a machine.
 #[derive(Debug, Clone)]
@@ -23,12 +23,12 @@ pub struct Analysis {
     /// The optional runtime features that the methods use.
     pub uses: RuntimeFeatures,
     /// The algorithm variants that the kernels of these operators use.
-    pub paths: Paths,
+    pub paths: Variants,
     /// Size in bytes of the program as embedded, without external data.
     pub program: u64,
     /// Operators of a quantized program that compute in floating point after it was
     /// [lowered](crate::Program::lowered), each with a sentence about its cost.
-    pub floating: Vec<String>,
+    pub float_fallbacks: Vec<String>,
 }
 
 /// The requirements of a method.
@@ -48,7 +48,7 @@ pub struct MethodAnalysis {
     /// The optional runtime features that it uses.
     pub uses: RuntimeFeatures,
     /// The algorithm variants that its kernels use.
-    pub paths: Paths,
+    pub paths: Variants,
     /// Its inputs.
     pub inputs: Vec<Slot>,
     /// Its outputs.
@@ -173,9 +173,9 @@ impl Analysis {
             operators,
             types,
             uses: RuntimeFeatures::NONE,
-            paths: Paths::NONE,
+            paths: Variants::NONE,
             program: program_bytes,
-            floating: Vec::new(),
+            float_fallbacks: Vec::new(),
         };
         let kernels: Vec<Kernel> = registry.kernels().copied().collect();
         let whole_program = torchlet_graph::method::Program::read(program);
@@ -188,14 +188,14 @@ impl Analysis {
             let method = program.method_meta(name).map_err(|error| fail(error.into()))?;
             analysis.operators.extend(called(&method).map_err(|error| fail(error.into()))?);
             let method = MethodAnalysis::of(&method, data, registry, target).map_err(fail)?;
-            analysis.uses = analysis.uses.and(method.uses);
-            analysis.paths = analysis.paths.and(method.paths);
+            analysis.uses = analysis.uses.union(method.uses);
+            analysis.paths = analysis.paths.union(method.paths);
             analysis.methods.push(method);
             let read = whole_program.as_ref().ok();
             let read = read.and_then(|read| read.methods.iter().find(|method| method.name == name));
             // If the method cannot be parsed, any type is possible.
             let types = read.map_or(Types::ALL, |method| types::of(method, &kernels));
-            analysis.types = analysis.types.and(types);
+            analysis.types = analysis.types.union(types);
         }
         Ok(analysis)
     }
@@ -228,11 +228,11 @@ impl MethodAnalysis {
         let bytes = meta.table_bytes(&options.limits)?;
         let mut tables = vec![ArenaBlock::UNINIT; bytes.div_ceil(torchlet_core::ARENA_ALIGN)];
         let tables = ArenaBlock::bytes(&mut tables);
-        let (prepared, paths) = record_paths(|| meta.prepare(tables, registry, options));
+        let (prepared, paths) = record_variants(|| meta.prepare(tables, registry, options));
         let prepared = prepared?;
         let uses = prepared.uses()?;
         // With other shapes, kernels may choose other variants.
-        let paths = if uses.has(RuntimeFeatures::VARIABLE) { Paths::ALL } else { paths };
+        let paths = if uses.has(RuntimeFeatures::VARIABLE) { Variants::ALL } else { paths };
         let needs = prepared.needs();
         let planned = (0..meta.planned_buffer_count()).map(|at| meta.planned_buffer_size(at));
         let slot = |value: Option<ValueMeta<'_>>| value.map_or(Slot::Other, Slot::of);

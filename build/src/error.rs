@@ -108,7 +108,7 @@ impl fmt::Display for Error {
                 write!(f, "{}, method '{method}': {missing}", path.display())
             }
             Error::Init { path, method, source } => {
-                write!(f, "{}, method '{method}': {source}", path.display())
+                write!(f, "{}: cannot load method '{method}': {source}", path.display())
             }
             Error::State { program, method } => write!(
                 f,

@@ -76,7 +76,7 @@ impl Image {
             println!("cargo::rerun-if-changed={}", source.display());
         }
         for (name, analysis) in &written.programs {
-            for text in &analysis.floating {
+            for text in &analysis.float_fallbacks {
                 println!("cargo::warning={name}: {text}");
             }
         }

@@ -147,7 +147,10 @@ fn unplanned_values_get_memory() {
     let lent = "pub const LENT: [firmware::Lent; 2] = \
                 [firmware::Lent::Input(0), firmware::Lent::Output(0)];";
     assert!(text.contains(lent), "{text}");
-    assert!(text.contains("static LENT_MEMORY_1: Once<core::AlignedBytes<[u8; 40]>>"), "{text}");
+    assert!(
+        text.contains("static LENT_MEMORY_1: TakeOnce<core::AlignedBytes<[u8; 40]>>"),
+        "{text}"
+    );
 }
 
 #[test]

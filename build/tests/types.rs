@@ -9,7 +9,7 @@ use torchlet_core::{
     ArenaBlock, BundledProgram, LoadOptions, MethodMemory, Registry, RuntimeFeatures, ScalarType,
     TestCase, ValueRef, select_features,
 };
-use torchlet_portable::{Paths, Types, choose_paths, record_paths, select_dtypes};
+use torchlet_portable::{Types, Variants, record_variants, select_dtypes, select_variants};
 
 /// The bundled programs below a folder.
 fn bundled(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -31,13 +31,13 @@ fn aligned(bytes: usize) -> &'static mut [u8] {
 }
 
 /// Restricts this thread like an image with these types, features and variants.
-fn choose((types, uses, paths): (Types, RuntimeFeatures, Paths)) {
+fn choose((types, uses, paths): (Types, RuntimeFeatures, Variants)) {
     select_dtypes(types);
     select_features(uses);
-    choose_paths(paths);
+    select_variants(paths);
 }
 
-const ALL: (Types, RuntimeFeatures, Paths) = (Types::ALL, RuntimeFeatures::ALL, Paths::ALL);
+const ALL: (Types, RuntimeFeatures, Variants) = (Types::ALL, RuntimeFeatures::ALL, Variants::ALL);
 
 /// Outputs of a method for a test case, as text, or the error; and the features and variants that
 /// it used. (Kernels of this machine may choose other variants than those of a microcontroller.)
@@ -45,18 +45,18 @@ fn outputs(
     program: &torchlet_core::Program<'static>,
     name: &str,
     case: &TestCase<'_>,
-) -> (String, RuntimeFeatures, Paths) {
-    let (mut uses, mut paths) = (RuntimeFeatures::NONE, Paths::NONE);
+) -> (String, RuntimeFeatures, Variants) {
+    let (mut uses, mut paths) = (RuntimeFeatures::NONE, Variants::NONE);
     let mut run = || -> Result<Vec<String>, Box<dyn std::error::Error>> {
         let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS)?;
         let meta = program.method_meta(name)?;
         let options = LoadOptions::default();
         let bytes = meta.table_bytes(&options.limits)?;
         let tables = ArenaBlock::from_static(aligned(bytes));
-        let (prepared, taken) = record_paths(|| meta.prepare(tables, &registry, options));
+        let (prepared, taken) = record_variants(|| meta.prepare(tables, &registry, options));
         let prepared = prepared?;
         uses = prepared.uses()?;
-        paths = if uses.has(RuntimeFeatures::VARIABLE) { Paths::ALL } else { taken };
+        paths = if uses.has(RuntimeFeatures::VARIABLE) { Variants::ALL } else { taken };
         let mut planned = Vec::new();
         for index in 0..meta.planned_buffer_count() {
             planned.push(aligned(meta.planned_buffer_size(index)?));
@@ -129,7 +129,8 @@ fn programs_run_with_only_their_types_and_features() {
             // Without any single one of the features that it uses, it is refused. A subset of the
             // programs suffices for this test.
             for bit in (0..32).map(|bit| 1u32 << bit).filter(|_| count % 4 == 0) {
-                let (use_bit, path_bit) = (RuntimeFeatures::from_bits(bit), Paths::from_bits(bit));
+                let (use_bit, path_bit) =
+                    (RuntimeFeatures::from_bits(bit), Variants::from_bits(bit));
                 let mut less = Vec::new();
                 // These features are conservative: scalars from kernels may have fractions, and
                 // views may come to overlap outputs.
@@ -139,8 +140,8 @@ fn programs_run_with_only_their_types_and_features() {
                 if uses.has(use_bit) && !in_case {
                     less.push((types, uses.without(use_bit), paths));
                 }
-                if paths != Paths::ALL && paths.has(path_bit) {
-                    less.push((types, uses, Paths::from_bits(paths.bits() & !bit)));
+                if paths != Variants::ALL && paths.has(path_bit) {
+                    less.push((types, uses, Variants::from_bits(paths.bits() & !bit)));
                 }
                 for less in less {
                     refused += 1;

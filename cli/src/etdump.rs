@@ -61,7 +61,7 @@ pub(crate) fn open(
 }
 
 /// Records the values of all calls of a method, including those within delegates and compiled
-/// regions: runs a decomposed program, which consists of single calls.
+/// regions: runs the program with its delegates replaced by single calls.
 pub(crate) fn record_inside(
     recorder: &Recorder,
     path: &Path,

@@ -22,7 +22,7 @@ struct Change {
     calls: [usize; 2],
     delegates: [usize; 2],
     /// Quantized operators that are still computed in floating point.
-    floating: Vec<String>,
+    float_fallbacks: Vec<String>,
 }
 
 /// Lowers a program and writes it.
@@ -61,7 +61,7 @@ fn compile<'p>(
             graph::cpu::compile(program, data, Processors::preferring(&[&engine]), registry)
         }
         // Firmware links kernels only, without the engine.
-        LowerFor::Mcu => graph::cpu::compile(program, data, Processors::KERNELS, registry),
+        LowerFor::Mcu => graph::cpu::compile(program, data, Processors::NONE, registry),
         LowerFor::Device(name) => {
             let api = DEVICE_APIS.iter().find(|api| api.name() == name);
             let target = api.map(|api| api.target(None));
@@ -109,11 +109,11 @@ fn changes(
     let methods = before.methods.iter().zip(&after.methods);
     let floating = |name: &str| {
         let own = report.methods.iter().find(|method| method.name == name);
-        own.map_or_else(Vec::new, |own| own.floating.clone())
+        own.map_or_else(Vec::new, |own| own.float_fallbacks.clone())
     };
     let change = |(before, after): (&method::Method<'_>, &method::Method<'_>)| Change {
         name: before.name.clone(),
-        floating: floating(&before.name),
+        float_fallbacks: floating(&before.name),
         calls: [calls(before), calls(after)],
         delegates: [before.delegates.len(), after.delegates.len()],
     };
@@ -181,7 +181,7 @@ fn show(
                 "calls_after": change.calls[1],
                 "delegates_before": change.delegates[0],
                 "delegates_after": change.delegates[1],
-                "floating": change.floating,
+                "floating": change.float_fallbacks,
             })
         });
         let object = json!({
@@ -194,11 +194,11 @@ fn show(
         std::println!("{object}");
         return;
     }
-    for Change { name, calls, delegates, floating } in changes {
+    for Change { name, calls, delegates, float_fallbacks } in changes {
         let was = format!("{}, {}", count(calls[0], "call"), count(delegates[0], "delegate"));
         let is = format!("{}, {}", count(calls[1], "call"), count(delegates[1], "delegate"));
         println!("{}  {was} -> {is}", paint(NAME, name));
-        for text in floating {
+        for text in float_fallbacks {
             println!("  {}", paint(WARN, text));
         }
     }

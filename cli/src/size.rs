@@ -34,7 +34,7 @@ fn show(analysis: &Analysis, arguments: &SizeArguments) {
         println!("          {}", paint(NAME, name.escape_debug().to_string()));
     }
     println!("types     {}", types(analysis).join(", "));
-    for text in &analysis.floating {
+    for text in &analysis.float_fallbacks {
         println!("{}", paint(WARN, text));
     }
     for method in &analysis.methods {
@@ -88,7 +88,7 @@ fn object(analysis: &Analysis, arguments: &SizeArguments) -> Value {
         "program": analysis.program,
         "kernels": analysis.operators,
         "types": types(analysis),
-        "floating": analysis.floating,
+        "floating": analysis.float_fallbacks,
         "methods": methods.collect::<Vec<_>>(),
     })
 }

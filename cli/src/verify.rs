@@ -40,7 +40,7 @@ impl Asked {
     /// terms, not to the result, so the absolute tolerance is relative to the largest element.
     fn tolerance(self, expected: &Tensor) -> Tolerance {
         /// Absolute tolerance of outputs that are all zero.
-        const LEAST: f64 = 1e-8;
+        const MIN: f64 = 1e-8;
         let share = match expected.scalar_type() {
             ScalarType::Double | ScalarType::ComplexDouble => 1e-7,
             ScalarType::Float | ScalarType::ComplexFloat => 1e-5,
@@ -53,7 +53,7 @@ impl Asked {
             let sizes = values.into_iter().filter(|value| value.is_finite()).map(f64::abs);
             sizes.fold(0.0, f64::max)
         };
-        let default = || if share > 0.0 { (share * largest()).max(LEAST) } else { 0.0 };
+        let default = || if share > 0.0 { (share * largest()).max(MIN) } else { 0.0 };
         Tolerance { rtol: self.rtol.unwrap_or(share), atol: self.atol.unwrap_or_else(default) }
     }
 }

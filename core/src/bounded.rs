@@ -10,15 +10,15 @@ pub struct Bounded<T, const N: usize>(heapless::Vec<T, N, u8>);
 /// Error: the list is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Full;
+pub struct CapacityError;
 
-impl fmt::Display for Full {
+impl fmt::Display for CapacityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the list is full")
     }
 }
 
-impl core::error::Error for Full {}
+impl core::error::Error for CapacityError {}
 
 impl<T, const N: usize> Bounded<T, N> {
     /// An empty list.
@@ -30,19 +30,19 @@ impl<T, const N: usize> Bounded<T, N> {
     ///
     /// # Errors
     /// The slice has more than `N` items.
-    pub fn from_slice(items: &[T]) -> Result<Self, Full>
+    pub fn from_slice(items: &[T]) -> Result<Self, CapacityError>
     where
         T: Clone,
     {
-        heapless::Vec::from_slice(items).map(Bounded).map_err(|_| Full)
+        heapless::Vec::from_slice(items).map(Bounded).map_err(|_| CapacityError)
     }
 
     /// Appends an item.
     ///
     /// # Errors
     /// The list is full.
-    pub fn push(&mut self, item: T) -> Result<(), Full> {
-        self.0.push(item).map_err(|_| Full)
+    pub fn push(&mut self, item: T) -> Result<(), CapacityError> {
+        self.0.push(item).map_err(|_| CapacityError)
     }
 
     /// Removes the last item.
@@ -54,11 +54,11 @@ impl<T, const N: usize> Bounded<T, N> {
     ///
     /// # Errors
     /// The list is full, or `index` is past the end.
-    pub fn insert(&mut self, index: usize, item: T) -> Result<(), Full> {
+    pub fn insert(&mut self, index: usize, item: T) -> Result<(), CapacityError> {
         if index > self.0.len() {
-            return Err(Full);
+            return Err(CapacityError);
         }
-        self.0.insert(index, item).map_err(|_| Full)
+        self.0.insert(index, item).map_err(|_| CapacityError)
     }
 
     /// Removes the item at `index`; `None` if out of range.
@@ -70,22 +70,22 @@ impl<T, const N: usize> Bounded<T, N> {
     ///
     /// # Errors
     /// `len` exceeds `N`.
-    pub fn resize(&mut self, len: usize, item: T) -> Result<(), Full>
+    pub fn resize(&mut self, len: usize, item: T) -> Result<(), CapacityError>
     where
         T: Clone,
     {
-        self.0.resize(len, item).map_err(|_| Full)
+        self.0.resize(len, item).map_err(|_| CapacityError)
     }
 
     /// Appends all items of a slice.
     ///
     /// # Errors
     /// They do not all fit; the list is unchanged.
-    pub fn extend_from_slice(&mut self, items: &[T]) -> Result<(), Full>
+    pub fn extend_from_slice(&mut self, items: &[T]) -> Result<(), CapacityError>
     where
         T: Clone,
     {
-        self.0.extend_from_slice(items).map_err(|_| Full)
+        self.0.extend_from_slice(items).map_err(|_| CapacityError)
     }
 
     /// Shortens the list to the first `len` items.

@@ -45,7 +45,7 @@ pub struct ExportedTensor<'p> {
     /// Whether the shape can change.
     pub dynamism: ShapeDynamism,
     /// Planned buffer and byte offset, if the tensor is memory-planned.
-    pub place: Option<(usize, usize)>,
+    pub location: Option<(usize, usize)>,
     /// Contents of a constant, or initial contents of a planned tensor.
     pub data: ExportedData<'p>,
     /// Name, if the exporter kept it.
@@ -145,7 +145,7 @@ impl<'p> MethodMeta<'p> {
         if tensor.storage_offset()? != 0 {
             return Err(malformed);
         }
-        let place = match tensor.allocation_info()? {
+        let location = match tensor.allocation_info()? {
             Some(allocation) => Some(planned_offset(&allocation)?.ok_or(malformed)?),
             None => None,
         };
@@ -159,13 +159,13 @@ impl<'p> MethodMeta<'p> {
             ExportedData::Outside
         } else if entry == 0 {
             ExportedData::None
-        } else if place.is_some() {
+        } else if location.is_some() {
             let table = extra.as_ref().map_or(Ok(0), |extra| extra.mutable_data_segments_idx())?;
             ExportedData::Inside(self.program.initial_data(table, entry, info.nbytes())?)
         } else {
             ExportedData::Inside(self.program.constant(entry, info.nbytes())?)
         };
-        Ok(ExportedTensor { info, dynamism, place, data, name: tensor_name(tensor)? })
+        Ok(ExportedTensor { info, dynamism, location, data, name: tensor_name(tensor)? })
     }
 
     /// Value indices of the method's inputs and outputs.

@@ -71,7 +71,7 @@ pub use backend::{
     Backend, Delegate, DelegateBox, DelegateInfo, DelegateState, DeviceMemory, InitContext,
     OptionValue, Processed, Rates, RuntimeOption, delegate_size,
 };
-pub use bounded::{Bounded, Full, IntoIter};
+pub use bounded::{Bounded, CapacityError, IntoIter};
 pub use bundled::{BundledProgram, TestCase, TestSuite};
 pub use call::{DelegateCall, Invoke, Prepare};
 pub use data_map::{Blob, DataMap};

@@ -13,7 +13,7 @@ pub enum PointerWidth {
 
 impl PointerWidth {
     /// Pointer width of the compilation target.
-    pub const HERE: Self =
+    pub const TARGET: Self =
         if cfg!(target_pointer_width = "64") { PointerWidth::Bits64 } else { PointerWidth::Bits32 };
 }
 
@@ -37,7 +37,7 @@ impl Machine {
     /// Pointer width of the machine.
     pub fn pointer_width(self) -> PointerWidth {
         match self {
-            Machine::Here => PointerWidth::HERE,
+            Machine::Here => PointerWidth::TARGET,
             #[cfg(feature = "std")]
             Machine::Scalar(width) => width,
         }

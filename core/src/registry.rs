@@ -65,9 +65,13 @@ impl fmt::Display for RegistryError {
             RegistryError::Unsorted { name } => {
                 write!(f, "a kernel table is not sorted by name: {name} is out of order")
             }
-            RegistryError::TooManyTables => write!(f, "more than {MAX_TABLES} kernel tables"),
+            RegistryError::TooManyTables => {
+                write!(f, "more than {MAX_TABLES} kernel tables; merge some of them")
+            }
             RegistryError::DuplicateBackend { name } => write!(f, "two backends are named {name}"),
-            RegistryError::TooManyBackends => write!(f, "more than {MAX_BACKENDS} backends"),
+            RegistryError::TooManyBackends => {
+                write!(f, "more than {MAX_BACKENDS} backends; register only those in use")
+            }
         }
     }
 }

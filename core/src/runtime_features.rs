@@ -60,7 +60,7 @@ impl RuntimeFeatures {
 
     /// Union of two sets.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         RuntimeFeatures(self.0 | other.0)
     }
 

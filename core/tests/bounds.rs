@@ -405,7 +405,7 @@ fn tables_are_smaller_on_small_machines() {
     let program = core::Program::from_bytes(file.bytes()).unwrap();
     let meta = program.method_meta("forward").unwrap();
     let bytes = |width| meta.table_use(&Limits::HOST, width).unwrap().total();
-    assert_eq!(bytes(PointerWidth::HERE), meta.table_bytes(&Limits::HOST).unwrap());
+    assert_eq!(bytes(PointerWidth::TARGET), meta.table_bytes(&Limits::HOST).unwrap());
     // Computed by hand: 2 regions, 5 immutable values, 4 tensors with fixed shapes, 2 instructions.
     assert_eq!(
         bytes(PointerWidth::Bits32),

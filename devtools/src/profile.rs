@@ -103,8 +103,8 @@ struct Key {
 
 impl Profile {
     /// Sums up the executions of a recording. The first `warmup` runs are skipped, if there are
-    /// more. If every run consists of different calls, the last runs are dropped once some millions
-    /// of times are stored.
+    /// more. Stores at most about 16 million times (calls × runs) and drops later runs; only
+    /// recordings in which nearly every run has calls of its own reach this limit.
     pub fn of(recording: &Recording, warmup: usize) -> Self {
         let all: Vec<&Run> = recording.executions().collect();
         let runs = all.get(warmup..).filter(|runs| !runs.is_empty()).unwrap_or(&all);

@@ -88,14 +88,14 @@ impl Builder<'_> {
         data: TensorData<'static>,
         name: Option<String>,
     ) -> Known {
-        let place = match home {
+        let location = match home {
             Home::Planned(buffer, offset) => Some((buffer, offset)),
             _ => None,
         };
         let info = TensorInfo::contiguous(scalar_type, sizes).expect("a small tensor");
         let is_constant = home == Home::Elsewhere && !matches!(data, TensorData::None);
         let dynamism = ShapeDynamism::Static;
-        let tensor = MethodTensor { info, dynamism, place, data, name };
+        let tensor = MethodTensor { info, dynamism, location, data, name };
         let value = self.method.add(MethodValue::Tensor(tensor));
         Known { value, sizes, home, follows: None, is_constant }
     }
@@ -332,7 +332,7 @@ impl Builder<'_> {
         // Frees memory allocated inside, except that of views of outer tensors.
         let is_new = |offset: &usize| *offset >= end || taken.contains(offset);
         let made = self.method.values[first..].iter().filter_map(|value| match value {
-            MethodValue::Tensor(tensor) => tensor.place,
+            MethodValue::Tensor(tensor) => tensor.location,
             _ => None,
         });
         let made: Vec<usize> =
@@ -657,10 +657,10 @@ pub fn check(seed: u32, others: &[RunOn]) {
     let bytes = program(&mut Random::new(seed));
     let expected = outputs(&mut module(bytes.clone(), RunOn::AsExported), seed);
     let (greedy, sometimes) = (CpuTarget::greedy(), Sometimes { inner: CpuTarget::greedy(), seed });
-    let kernels = compiled(&bytes, Processors::KERNELS);
+    let kernels = compiled(&bytes, Processors::NONE);
     let partly = compiled(&bytes, Processors::preferring(&[&sometimes]));
     let engine = compiled(&bytes, Processors::preferring(&[&greedy]));
-    let twice = compiled(&kernels, Processors::KERNELS);
+    let twice = compiled(&kernels, Processors::NONE);
     let then_engine = compiled(&kernels, Processors::preferring(&[&greedy]));
     let compiled = [
         ("kernels", kernels),

@@ -117,7 +117,7 @@ pub fn compile(bytes: &[u8]) {
     let program = bundle.and_then(|bundle| bundle.ok()?.program().ok());
     let Ok(program) = Program::from_bytes(program.unwrap_or(bytes)) else { return };
     let Ok(registry) = Registry::new().with_kernels(&torchlet_portable::KERNELS) else { return };
-    let kernels = torchlet::graph::Processors::KERNELS;
+    let kernels = torchlet::graph::Processors::NONE;
     let compiled = torchlet::graph::cpu::compile(&program, &[], kernels, &registry);
     let Ok(package) = compiled.and_then(|compiled| compiled.program.write()) else { return };
     load(&package.to_bytes());

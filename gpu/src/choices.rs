@@ -4,7 +4,7 @@
 //! heuristics prefer for the shapes and the kind of device. An autotuning result
 //! ([`crate::tuning`]) overrides that preference.
 
-use crate::device::{Best, Question};
+use crate::device::{TuningKey, TuningResult};
 use std::collections::HashMap;
 
 /// The index of a call, and the number of choices that the call made before this one.
@@ -14,7 +14,7 @@ type ChoiceKey = (usize, usize);
 #[derive(Debug, Clone, Default)]
 pub struct Choices {
     /// Autotuning results for this device.
-    pub(crate) known: HashMap<Question, Best>,
+    pub(crate) known: HashMap<TuningKey, TuningResult>,
     /// The variant index that every choice uses if it has so many variants. While it is set, all
     /// questions are recorded, even those with a known answer.
     pub(crate) forced: Option<u8>,
@@ -24,7 +24,7 @@ pub struct Choices {
 /// One choice among kernel variants, made while a call was encoded.
 #[derive(Debug, Clone)]
 pub(crate) struct Choice {
-    pub(crate) question: Question,
+    pub(crate) question: TuningKey,
     /// The index of the chosen variant.
     pub(crate) variant: u8,
     /// The number of variants.
@@ -35,7 +35,7 @@ pub(crate) struct Choice {
 
 impl Choices {
     /// Creates choices that follow these autotuning results.
-    pub fn known(known: HashMap<Question, Best>) -> Self {
+    pub fn known(known: HashMap<TuningKey, TuningResult>) -> Self {
         Choices { known, ..Choices::default() }
     }
 
@@ -57,7 +57,7 @@ impl Choices {
     }
 
     /// Returns the index of the variant to use for a question with this number of variants.
-    pub(crate) fn variant(&self, question: Question, variants: usize) -> usize {
+    pub(crate) fn variant(&self, question: TuningKey, variants: usize) -> usize {
         let forced_variant = self.forced.map(usize::from).filter(|variant| *variant < variants);
         let known = || self.known.get(&question).map(|best| usize::from(best.variant));
         forced_variant.or_else(known).filter(|variant| *variant < variants).unwrap_or(0)

@@ -13,12 +13,12 @@ pub use cores::Cores;
 pub(crate) use cores::{is_parallel, processors};
 pub use features::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
 pub use kind::DeviceKind;
-pub(crate) use limits::MOST_GROUPS;
-pub use limits::{DeviceLimits, Limits, MOST_INVOCATIONS, NEEDED_BUFFERS};
+pub(crate) use limits::MAX_GROUPS;
+pub use limits::{DeviceLimits, Limits, MAX_INVOCATIONS, NEEDED_BUFFERS};
 pub use pipeline::PipelineKey;
 pub use profile::Profile;
 pub(crate) use profile::{DispatchProfile, GemmProfile};
-pub use question::{Best, Question};
+pub use question::{TuningKey, TuningResult};
 
 /// The properties of a device that a plan depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ pub(crate) use crate::tensors::{numel_of, u32_of};
 use crate::choices::Choices;
 use crate::derived::{Derived, Source};
 use crate::device::{
-    DeviceFeatures, DispatchProfile, Limits, MOST_INVOCATIONS, PipelineKey, Profile,
+    DeviceFeatures, DispatchProfile, Limits, MAX_INVOCATIONS, PipelineKey, Profile,
 };
 use crate::error::Error;
 use crate::ids::IdMap;
@@ -552,7 +552,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
                 "{name} binds {needed} buffers, the device limit is {most}"
             )));
         }
-        if workgroup.iter().product::<u32>() > MOST_INVOCATIONS {
+        if workgroup.iter().product::<u32>() > MAX_INVOCATIONS {
             return Err(Error::unsupported(format!("{name}: workgroups of {workgroup:?}")));
         }
         if groups.contains(&0) {

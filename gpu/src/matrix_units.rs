@@ -4,7 +4,8 @@
 
 use crate::choices::Choices;
 use crate::device::{
-    Best, Device, DeviceFeature, DeviceFeatures, DeviceKind, PipelineKey, Profile, Question,
+    Device, DeviceFeature, DeviceFeatures, DeviceKind, PipelineKey, Profile, TuningKey,
+    TuningResult,
 };
 use crate::encode::encode;
 use crate::state::State;
@@ -27,8 +28,8 @@ const RUNS: usize = 3;
 pub const LONGEST: Duration = Duration::from_millis(2);
 
 /// The tuning question under which the result is stored.
-pub fn question() -> Question {
-    Question::of("matrix units")
+pub fn question() -> TuningKey {
+    TuningKey::of("matrix units")
 }
 
 /// Whether to use matrix units, given the times with and without them. They may last up to a
@@ -38,13 +39,13 @@ pub fn are_worth_it([with, without]: [u64; 2]) -> bool {
 }
 
 /// Returns the autotuning result to store; variant 0 uses matrix units.
-pub fn answer(times: [u64; 2]) -> Best {
+pub fn answer(times: [u64; 2]) -> TuningResult {
     let share = times[1] as f32 / times[0].max(1) as f32;
-    Best { variant: u8::from(!are_worth_it(times)), share, tried: 2 }
+    TuningResult { variant: u8::from(!are_worth_it(times)), share, tried: 2 }
 }
 
 /// Whether a stored result favours matrix units.
-pub fn favours_units(best: &Best) -> bool {
+pub fn favours_units(best: &TuningResult) -> bool {
     best.variant == 0
 }
 
@@ -184,7 +185,7 @@ mod tests {
             assert_eq!(are_worth_it(times), expected, "{times:?}");
             assert_eq!(favours_units(&answer(times)), expected, "{times:?}");
         }
-        assert_eq!(answer([10, 50]), Best { variant: 0, share: 5.0, tried: 2 });
+        assert_eq!(answer([10, 50]), TuningResult { variant: 0, share: 5.0, tried: 2 });
     }
 
     #[test]

@@ -6,9 +6,9 @@ mod codes;
 mod dynamic;
 mod flatten;
 mod gated;
+mod image_layout;
 mod layouts;
 mod normed_sum;
-mod places;
 mod prefixes;
 mod prologue;
 mod recurrent;
@@ -64,8 +64,10 @@ pub(crate) fn cut(graph: &mut Graph<'_>, limits: &Limits) -> usize {
 }
 
 /// Converts quantized convolutions to channels-last layout, on devices that compute in it.
-pub(crate) fn by_place(graph: &mut Graph<'_>, features: &DeviceFeatures, limits: &Limits) {
-    places::run(graph, limits.tensor, |graph, node| ops::suited(graph, node, features, limits));
+pub(crate) fn to_channels_last(graph: &mut Graph<'_>, features: &DeviceFeatures, limits: &Limits) {
+    image_layout::run(graph, limits.tensor, |graph, node| {
+        ops::suited(graph, node, features, limits)
+    });
 }
 
 /// Returns the number of calls that read each value, directly or through lists. A value that is a

@@ -98,7 +98,7 @@ pub struct Updates {
 pub fn rewrite(graph: &mut Graph<'_>, device: &Device) -> Result<(), Error> {
     report_missing(graph)?;
     passes::cut(graph, &device.limits);
-    passes::by_place(graph, &device.features, &device.limits);
+    passes::to_channels_last(graph, &device.features, &device.limits);
     passes::run(graph);
     Ok(())
 }

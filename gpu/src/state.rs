@@ -4,7 +4,7 @@ use crate::bfloat16;
 use crate::bounds;
 use crate::choices::Choices;
 use crate::derived::Derived;
-use crate::device::{Device, DeviceFeatures, DeviceKind, Limits, Profile, Question, processors};
+use crate::device::{Device, DeviceFeatures, DeviceKind, Limits, Profile, TuningKey, processors};
 use crate::error::Error;
 use crate::ids::IdMap;
 use crate::reads::GraphReads;
@@ -213,7 +213,7 @@ impl State {
             busy: 1 << 15,
             known_processors: None,
             features: DeviceFeatures::default(),
-            limits: Limits::LEAST,
+            limits: Limits::MIN,
             changing,
             varying: Vec::new(),
             reserved: Vec::new(),
@@ -276,7 +276,7 @@ impl State {
     }
 
     /// Returns the tuning questions of the calls.
-    pub fn questions(&self) -> HashMap<usize, Question> {
+    pub fn questions(&self) -> HashMap<usize, TuningKey> {
         self.choices.made().map(|(call, choice)| (call, choice.question)).collect()
     }
 

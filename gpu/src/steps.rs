@@ -61,7 +61,9 @@ impl Step {
         for first in (0..z).step_by(at_once.max(1) as usize) {
             let bytes = self.parameters.get_mut(place..).and_then(<[u8]>::first_chunk_mut);
             let bytes = bytes.ok_or_else(|| {
-                Error::invalid("a shader has no parameter for its first workgroup")
+                Error::invalid(
+                    "internal error: a shader without a workgroup offset is too large for one dispatch",
+                )
             })?;
             *bytes = first.to_le_bytes();
             self.groups[2] = at_once.min(z - first);

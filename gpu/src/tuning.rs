@@ -6,7 +6,7 @@
 //! question (kernel shape) are tuned together; their times are added.
 
 use crate::choices::Choices;
-use crate::device::{Best, Device, Question};
+use crate::device::{Device, TuningKey, TuningResult};
 use crate::encode::encode;
 use crate::error::Error;
 use crate::state::State;
@@ -28,7 +28,7 @@ pub trait Trial {
     type Error;
 
     /// Returns the tuning questions, by the index of their call.
-    fn questions(&self) -> &HashMap<usize, Question>;
+    fn questions(&self) -> &HashMap<usize, TuningKey>;
 
     /// Runs once with zeros as inputs, and returns the time of each call with a question.
     ///
@@ -39,7 +39,7 @@ pub trait Trial {
 
 /// Questions with variants that are not measured yet. For each: the number of variants, and the
 /// best variant so far.
-pub type OpenQuestions = HashMap<Question, (u8, Best)>;
+pub type OpenKeys = HashMap<TuningKey, (u8, TuningResult)>;
 
 /// Returns those questions of a graph that have variants which are not measured yet.
 ///
@@ -48,13 +48,13 @@ pub type OpenQuestions = HashMap<Question, (u8, Best)>;
 pub fn open_questions(
     graph: &Graph<'_>,
     device: &Device,
-    known: &HashMap<Question, Best>,
-) -> Result<OpenQuestions, Error> {
+    known: &HashMap<TuningKey, TuningResult>,
+) -> Result<OpenKeys, Error> {
     let mut state = State::on(device, graph, HashSet::new())?;
     state.choices = Choices::forced(0);
     encode(graph, &mut state, true)?;
-    let so_far = |question: &Question| {
-        known.get(question).copied().unwrap_or(Best { variant: 0, share: MARGIN, tried: 1 })
+    let so_far = |question: &TuningKey| {
+        known.get(question).copied().unwrap_or(TuningResult { variant: 0, share: MARGIN, tried: 1 })
     };
     let asked = state.choices.made().map(|(_, choice)| (choice.question, choice.variants));
     let asked = asked.map(|(question, variants)| (question, (variants, so_far(&question))));
@@ -68,11 +68,11 @@ pub fn open_questions(
 /// The default variants cannot be compiled, or an error is fatal. If another variant fails, for
 /// example for lack of memory, the others are still tried.
 pub fn search<T: Trial>(
-    mut open: OpenQuestions,
+    mut open: OpenKeys,
     mut compile: impl FnMut(u8) -> Result<T, T::Error>,
     is_over: impl Fn() -> bool,
     is_fatal: impl Fn(&T::Error) -> bool,
-) -> Result<Vec<(Question, Best)>, T::Error> {
+) -> Result<Vec<(TuningKey, TuningResult)>, T::Error> {
     let variants = open.values().flat_map(|(variants, best)| [*variants, best.tried]);
     let Some((least, most)) = variants.clone().min().zip(variants.max()) else {
         return Ok(Vec::new());
@@ -108,7 +108,7 @@ fn race<T: Trial>(
     first: &mut T,
     other: &mut T,
     is_over: impl Fn() -> bool,
-) -> Result<[HashMap<Question, u64>; 2], T::Error> {
+) -> Result<[HashMap<TuningKey, u64>; 2], T::Error> {
     let mut least = [HashMap::new(), HashMap::new()];
     for run in 0..RUNS {
         if run >= MIN_RUNS && is_over() {
@@ -126,7 +126,7 @@ fn race<T: Trial>(
 }
 
 /// Adds the times of calls with the same question.
-fn by_question<T: Trial>(trial: &T, calls: HashMap<usize, u64>) -> HashMap<Question, u64> {
+fn by_question<T: Trial>(trial: &T, calls: HashMap<usize, u64>) -> HashMap<TuningKey, u64> {
     let mut sums = HashMap::new();
     for (call, ticks) in calls {
         if let Some(question) = trial.questions().get(&call) {

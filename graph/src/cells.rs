@@ -31,7 +31,7 @@ pub(crate) fn shared_buffers(methods: &[Method<'_>]) -> BTreeSet<usize> {
     let (mut used, mut shared) = (BTreeSet::new(), BTreeSet::new());
     for method in methods {
         let places = method.values.iter().filter_map(|value| match value {
-            MethodValue::Tensor(tensor) => Some(tensor.place?.0),
+            MethodValue::Tensor(tensor) => Some(tensor.location?.0),
             _ => None,
         });
         let own: BTreeSet<usize> = places.collect();
@@ -72,7 +72,7 @@ impl Cells {
         let mut mentions = BTreeMap::new();
         for value in alone_in_memory(method, fresh) {
             let Some(tensor) = method.tensor(value) else { continue };
-            let is_own = tensor.place.is_some_and(|(buffer, _)| !shared.contains(&buffer));
+            let is_own = tensor.location.is_some_and(|(buffer, _)| !shared.contains(&buffer));
             if is_own && !interface.contains(&value) && contents(tensor).is_some() {
                 mentions.insert(value, (usize::MAX, 0));
             }
@@ -152,7 +152,7 @@ impl Cells {
 fn alone_in_memory(method: &Method<'_>, fresh: &BTreeSet<usize>) -> Vec<usize> {
     let tensors = method.values.iter().enumerate().filter_map(|(value, it)| match it {
         MethodValue::Tensor(tensor) if !fresh.contains(&value) => {
-            let (buffer, start) = tensor.place?;
+            let (buffer, start) = tensor.location?;
             let bytes = tensor.info.nbytes();
             (bytes > 0).then_some((buffer, start, start.saturating_add(bytes), value))
         }
@@ -241,11 +241,11 @@ mod tests {
     use alloc::vec;
     use torchlet_core::{ScalarType, TensorInfo};
 
-    fn tensor(place: Option<(usize, usize)>, name: &str) -> MethodValue<'static> {
+    fn tensor(location: Option<(usize, usize)>, name: &str) -> MethodValue<'static> {
         MethodValue::Tensor(MethodTensor {
             info: TensorInfo::contiguous(ScalarType::Float, &[2]).unwrap(),
             dynamism: ShapeDynamism::Static,
-            place,
+            location,
             data: TensorData::None,
             name: Some(String::from(name)),
         })

@@ -16,7 +16,7 @@ use crate::operators::Operator;
 use crate::partition::{Part, Region};
 use crate::placement::Placement;
 use crate::processors::Processors;
-use crate::report::{MethodReport, Place, PlacedCall, Report};
+use crate::report::{CallReport, Location, MethodReport, Report};
 use crate::target::{Packer, Target};
 use crate::unplanned::StateBuffers;
 use crate::{blob, floating, fold, in_place, lower, passes};
@@ -157,7 +157,7 @@ struct Cut<'c, 'p> {
     placement: Placement<'c>,
     decision: Option<String>,
     /// Report sentences about quantized calls that kernels compute in floating point.
-    floating: Vec<String>,
+    float_fallbacks: Vec<String>,
 }
 
 /// Estimated speedup that is required to move a run away from the kind of processor that the method
@@ -245,9 +245,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         for (delegate, _) in named {
             *delegate = numbers.get(*delegate).copied().unwrap_or(0);
         }
-        let calls = self.report.calls.iter_mut().map(|call| &mut call.place);
-        for place in calls.chain(self.report.parts.iter_mut().map(|part| &mut part.place)) {
-            if let Place::Device(delegate) = place {
+        let calls = self.report.calls.iter_mut().map(|call| &mut call.location);
+        for place in calls.chain(self.report.parts.iter_mut().map(|part| &mut part.location)) {
+            if let Location::Device(delegate) = place {
                 *delegate = numbers.get(*delegate).copied().unwrap_or(0);
             }
         }
@@ -318,9 +318,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         passes::run(&mut run.graph)?;
         if !self.processors.are_compared() {
             let graph = core::mem::take(&mut run.graph);
-            let (graph, placement, floating) = self.place(graph, Where::Anywhere)?;
+            let (graph, placement, float_fallbacks) = self.place(graph, Where::Anywhere)?;
             let cut = Cut::new(Run { graph, ..run }, placement, None);
-            return Ok(Cut { floating, ..cut });
+            return Ok(Cut { float_fallbacks, ..cut });
         }
         let (far, placement, _) = self.place(run.graph.clone(), Where::Cheapest)?;
         let (near, nearby, _) = self.place(core::mem::take(&mut run.graph), Where::Nearby)?;
@@ -367,7 +367,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             + passes::volumes::run(&mut graph, &mut by_first);
         // A pattern that matched only in part can leave unused calls.
         passes::dead::run(&mut graph);
-        let floating = if kernels { floating::describe(&graph) } else { Vec::new() };
+        let float_fallbacks = if kernels { floating::describe(&graph) } else { Vec::new() };
         if fold::run(&mut graph, self.registry)? + fused + dynamic > 0 {
             passes::run(&mut graph)?;
         }
@@ -404,7 +404,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         if place == Where::Cheapest {
             placement.improve(&graph);
         }
-        Ok((graph, placement, floating))
+        Ok((graph, placement, float_fallbacks))
     }
 
     /// Returns the instructions that replace a run.
@@ -414,9 +414,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         cut: Cut<'c, 'p>,
         state: &Cells,
     ) -> Result<Vec<Instruction>, Error> {
-        let Cut { mut run, mut parts, placement, decision, floating } = cut;
+        let Cut { mut run, mut parts, placement, decision, float_fallbacks } = cut;
         self.report.decisions.extend(decision);
-        self.report.floating.extend(floating);
+        self.report.float_fallbacks.extend(float_fallbacks);
         // On processors with shared memory, state stays in the memory of the method.
         let targets = self.processors.targets;
         let is_far =
@@ -453,22 +453,23 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
                         let Some(node) = graph.nodes.get(*index) else { continue };
                         emitter.emit(graph, node)?;
                         let reason = placement.reason(*index);
-                        self.report.calls.push(PlacedCall::new(node, Place::Host, reason));
+                        self.report.calls.push(CallReport::new(node, Location::Host, reason));
                     }
-                    self.report.parts.push(placement.describe(graph, part, Place::Host));
+                    self.report.parts.push(placement.describe(graph, part, Location::Host));
                 }
                 Part::Device(processor, region) => {
                     // Describe the part before its constants move into the delegate.
-                    let mut described = placement.describe(graph, part, Place::Host);
+                    let mut described = placement.describe(graph, part, Location::Host);
                     let is_last = |id| parts_with.get(&id) == Some(&1);
                     let delegate =
                         self.emit_region(&mut emitter, graph, *processor, region, &is_last)?;
                     for index in &region.nodes {
                         let Some(node) = graph.nodes.get(*index) else { continue };
-                        let (place, reason) = (Place::Device(delegate), placement.reason(*index));
-                        self.report.calls.push(PlacedCall::new(node, place, reason));
+                        let (place, reason) =
+                            (Location::Device(delegate), placement.reason(*index));
+                        self.report.calls.push(CallReport::new(node, place, reason));
                     }
-                    described.place = Place::Device(delegate);
+                    described.location = Location::Device(delegate);
                     self.report.parts.push(described);
                 }
             }
@@ -548,7 +549,7 @@ enum Where {
 impl<'c, 'p> Cut<'c, 'p> {
     fn new(run: Run<'p>, placement: Placement<'c>, decision: Option<String>) -> Self {
         let parts = placement.parts(&run.graph);
-        Cut { run, parts, placement, decision, floating: Vec::new() }
+        Cut { run, parts, placement, decision, float_fallbacks: Vec::new() }
     }
 }
 

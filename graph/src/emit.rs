@@ -350,7 +350,7 @@ fn method_tensor<'p>(
         }
         Some(bytes) => (TensorData::Inside(first_bytes(bytes, &info)?), ShapeDynamism::Static),
     };
-    Ok(MethodTensor { info, dynamism, place: None, data, name: None })
+    Ok(MethodTensor { info, dynamism, location: None, data, name: None })
 }
 
 /// Truncates the data of a constant to its size.

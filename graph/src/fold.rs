@@ -22,7 +22,7 @@ use torchlet_core::Registry;
 
 /// Memory limit of the folding program: a multiple of all constants, plus a fixed amount.
 const MEMORY: usize = 16;
-const LEAST_MEMORY: usize = 64 << 20;
+const MIN_MEMORY: usize = 64 << 20;
 /// Alignment of results.
 const ALIGN: usize = 16;
 
@@ -55,7 +55,7 @@ pub(crate) fn run_but(
     let program = program(graph, &calls, &results)?;
     let planned = program.methods.iter().flat_map(|method| &method.planned);
     let memory = planned.fold(0usize, |bytes, size| bytes.saturating_add(*size));
-    if memory > choice::constant_bytes(graph).saturating_mul(MEMORY).saturating_add(LEAST_MEMORY) {
+    if memory > choice::constant_bytes(graph).saturating_mul(MEMORY).saturating_add(MIN_MEMORY) {
         return Ok(0);
     }
     let package = program.write()?;
@@ -105,7 +105,7 @@ fn program<'p>(
     let mut size = 0usize;
     for value in &outputs {
         if let Some(MethodValue::Tensor(tensor)) = method.values.get_mut(*value) {
-            tensor.place = Some((1, size));
+            tensor.location = Some((1, size));
             let end = size.checked_add(tensor.info.nbytes());
             let end = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
             size = end.ok_or_else(|| {

@@ -70,5 +70,5 @@ pub use named::{Constants, Named};
 pub use package::Package;
 pub use partition::{Part, Region, partition};
 pub use processors::Processors;
-pub use report::{Estimate, MethodReport, PartReport, Place, PlacedCall, Report};
+pub use report::{CallReport, Estimate, Location, MethodReport, PartReport, Report};
 pub use target::{FusedForms, Packer, Target};

@@ -66,7 +66,7 @@ pub struct MethodTensor<'p> {
     /// Whether the shape can change.
     pub dynamism: ShapeDynamism,
     /// Planned buffer, and the byte offset in it.
-    pub place: Option<(usize, usize)>,
+    pub location: Option<(usize, usize)>,
     /// Data.
     pub data: TensorData<'p>,
     /// Fully qualified name, if the exporter kept it.
@@ -157,7 +157,7 @@ impl<'p> Method<'p> {
         let interface = self.inputs.iter().chain(&self.outputs).copied();
         let args = self.instructions.iter().flat_map(Instruction::values);
         let is_state = |value: &MethodValue<'_>| match value {
-            MethodValue::Tensor(tensor) => tensor.place.is_some() && tensor.name.is_some(),
+            MethodValue::Tensor(tensor) => tensor.location.is_some() && tensor.name.is_some(),
             _ => false,
         };
         let values = self.values.iter().enumerate();
@@ -316,6 +316,6 @@ impl MethodTensor<'_> {
     /// Whether the tensor never changes: it has data, in the program or an external file, but no
     /// planned memory.
     pub fn is_constant(&self) -> bool {
-        self.place.is_none() && !matches!(self.data, TensorData::None)
+        self.location.is_none() && !matches!(self.data, TensorData::None)
     }
 }

@@ -9,7 +9,7 @@
 use crate::graph::{Graph, ValueId};
 use crate::partition::{Part, arguments, partition};
 use crate::processors::Processors;
-use crate::report::{Estimate, PartReport, Place};
+use crate::report::{Estimate, Location, PartReport};
 use crate::work::{self, Work};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -282,7 +282,12 @@ impl<'t> Placement<'t> {
     }
 
     /// Creates the report of a part.
-    pub(crate) fn describe(&self, graph: &Graph<'_>, part: &Part, place: Place) -> PartReport {
+    pub(crate) fn describe(
+        &self,
+        graph: &Graph<'_>,
+        part: &Part,
+        location: Location,
+    ) -> PartReport {
         let (own, calls) = calls_of(part);
         let others = (0..self.processors.targets.len()).map(Some).chain([None]);
         let estimate = |processor: Option<usize>| {
@@ -291,7 +296,7 @@ impl<'t> Placement<'t> {
             Some(Estimate { processor, nanoseconds: (seconds * 1e9) as u64 })
         };
         let others = others.filter(|other| *other != own).filter_map(estimate).collect();
-        PartReport { place, calls: calls.len(), own: estimate(own), others }
+        PartReport { location, calls: calls.len(), own: estimate(own), others }
     }
 }
 

@@ -22,7 +22,7 @@ const ALIGN: usize = 16;
 /// Maximum number of tensors that share memory; no real program has more. Larger tensors come
 /// first, and tensors beyond the limit get separate memory, since the search for a free offset is
 /// linear in the number of tensors.
-const MOST: usize = 1 << 15;
+const MAX: usize = 1 << 15;
 
 impl Method<'_> {
     /// Assigns an offset in planned memory to each used tensor without one, except constants,
@@ -37,7 +37,7 @@ impl Method<'_> {
         for (index, (value, lifetime)) in self.values.iter().zip(&uses).enumerate() {
             let (MethodValue::Tensor(tensor), Some(lifetime)) = (value, lifetime) else { continue };
             let (bytes, lifetime) = (tensor.info.nbytes(), *lifetime);
-            match tensor.place {
+            match tensor.location {
                 Some((0, start)) => {
                     let end = start.checked_add(bytes).ok_or_else(too_large)?;
                     taken.push(Taken { start, end, lifetime });
@@ -54,7 +54,7 @@ impl Method<'_> {
         let mut end = room.end();
         let mut rest = 0;
         for (number, (bytes, index, lifetime)) in waiting.into_iter().enumerate() {
-            let start = if number < MOST {
+            let start = if number < MAX {
                 room.take(bytes, lifetime).ok_or_else(too_large)?
             } else {
                 rest = end.max(rest).checked_next_multiple_of(ALIGN).ok_or_else(too_large)?;
@@ -63,7 +63,7 @@ impl Method<'_> {
             let own_end = start.checked_add(bytes).ok_or_else(too_large)?;
             end = end.max(own_end);
             if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(index) {
-                tensor.place = Some((0, start));
+                tensor.location = Some((0, start));
             }
         }
         if self.planned.is_empty() && end > 0 {

@@ -14,18 +14,18 @@ pub struct Processors<'t> {
 
 impl<'t> Processors<'t> {
     /// No processors: kernels run all calls.
-    pub const KERNELS: Self = Processors { targets: &[], kernels: None, by_cost: false };
+    pub const NONE: Self = Processors { targets: &[], kernels: None, by_cost: false };
 
     /// Assigns each call to the first of these processors that supports it.
     pub fn preferring(targets: &'t [&'t dyn Target]) -> Self {
-        Processors { targets, ..Self::KERNELS }
+        Processors { targets, ..Self::NONE }
     }
 
     /// Assigns calls so that the estimated total time is minimal. The estimates need the rates of
     /// all processors and of the kernels. If any rate is missing, calls are assigned as by
     /// [`preferring`](Self::preferring).
     pub fn cheapest(targets: &'t [&'t dyn Target]) -> Self {
-        Processors { targets, by_cost: true, ..Self::KERNELS }
+        Processors { targets, by_cost: true, ..Self::NONE }
     }
 
     /// Sets the rates of the kernels, so that the report contains time estimates for kernels too.

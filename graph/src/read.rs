@@ -199,7 +199,7 @@ fn read_value<'p>(value: ExportedValue<'p>, count: usize) -> Result<MethodValue<
             },
             info: tensor.info,
             dynamism: tensor.dynamism,
-            place: tensor.place,
+            location: tensor.location,
             name: tensor.name.map(String::from),
         }),
         _ => return Err(Error::invalid("a value has an unknown type")),

@@ -4,7 +4,7 @@
 use crate::blocks::Blocks;
 use crate::front::{Access, KernelSemantics, Vocabulary};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
-use crate::views::{Place, place_of};
+use crate::views::{Location, location_of};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ impl Method<'_> {
         for value in free.union(&interface) {
             if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(*value)
                 && matches!(tensor.data, TensorData::None)
-                && let Some((buffer, _)) = tensor.place.take()
+                && let Some((buffer, _)) = tensor.location.take()
             {
                 left.insert(buffer);
                 homeless.extend(interface.get(value));
@@ -54,7 +54,7 @@ impl Method<'_> {
         let mut end = self.end_of_first();
         for value in homeless {
             if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(value) {
-                tensor.place = Some((0, end));
+                tensor.location = Some((0, end));
                 end = end.saturating_add(tensor.info.nbytes());
                 end = end.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
             }
@@ -85,7 +85,7 @@ impl Method<'_> {
                 && tensor.name.is_none()
                 && !used.contains(&value)
             {
-                tensor.place = None;
+                tensor.location = None;
             }
         }
     }
@@ -96,7 +96,7 @@ impl Method<'_> {
         let mut left = BTreeSet::new();
         for value in moved {
             if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(*value) {
-                left.extend(tensor.place.take().map(|(buffer, _)| buffer));
+                left.extend(tensor.location.take().map(|(buffer, _)| buffer));
                 (tensor.name, tensor.data) = (None, TensorData::None);
             }
         }
@@ -136,12 +136,12 @@ impl Method<'_> {
             let block = blocks.of_instruction(at);
             // State that this method only writes must stay where other methods read it.
             let copied = copied_to(instruction, vocabulary).filter(|it| activations.contains(it));
-            for (place, arg) in instruction.values().enumerate() {
+            for (location, arg) in instruction.values().enumerate() {
                 for value in self.with_items(arg) {
-                    if outputs.is_some_and(|first| place >= first) || copied == Some(value) {
+                    if outputs.is_some_and(|first| location >= first) || copied == Some(value) {
                         found.insert(value);
                         written.insert((block, value));
-                    } else if scratch.contains(&place) {
+                    } else if scratch.contains(&location) {
                         found.insert(value);
                     } else if !written.contains(&(block, value)) {
                         read.insert((block, value));
@@ -168,18 +168,18 @@ impl Method<'_> {
     /// Exporters reuse the memory of activations like that, never the memory of state. A view of
     /// state has the size and dtype of the state.
     fn overlapping(&self) -> BTreeSet<usize> {
-        let mut places: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
+        let mut locations: BTreeMap<Location, Vec<usize>> = BTreeMap::new();
         for (value, kind) in self.values.iter().enumerate() {
             if let MethodValue::Tensor(tensor) = kind
-                && let Some(place) = place_of(tensor)
+                && let Some(location) = location_of(tensor)
             {
-                places.entry(place).or_default().push(value);
+                locations.entry(location).or_default().push(value);
             }
         }
         let mut found = BTreeSet::new();
         // In the order of their offsets; `last_end` is the largest end so far.
         let (mut last_buffer, mut last_end) = (0, 0);
-        let mut rest = places.iter().filter(|((_, _, bytes, _), _)| *bytes > 0).peekable();
+        let mut rest = locations.iter().filter(|((_, _, bytes, _), _)| *bytes > 0).peekable();
         while let Some(((buffer, offset, bytes, _), values)) = rest.next() {
             let end = offset.saturating_add(*bytes);
             if *buffer != last_buffer {
@@ -202,7 +202,7 @@ impl Method<'_> {
         let mut used = vec![false; self.planned.len()];
         for value in &self.values {
             if let MethodValue::Tensor(tensor) = value
-                && let Some((buffer, _)) = tensor.place
+                && let Some((buffer, _)) = tensor.location
                 && let Some(used) = used.get_mut(buffer)
             {
                 *used = true;
@@ -218,7 +218,7 @@ impl Method<'_> {
     /// Returns the aligned end of the last tensor in the first buffer.
     fn end_of_first(&self) -> usize {
         let ends = self.values.iter().map(|value| match value {
-            MethodValue::Tensor(tensor) => match tensor.place {
+            MethodValue::Tensor(tensor) => match tensor.location {
                 Some((0, offset)) => offset.saturating_add(tensor.info.nbytes()),
                 _ => 0,
             },

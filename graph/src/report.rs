@@ -23,7 +23,7 @@ pub struct MethodReport {
     /// without an instruction in the exported method. See [`MethodReport::origin`].
     pub origins: Vec<Option<CallOrigin>>,
     /// Calls in execution order.
-    pub calls: Vec<PlacedCall>,
+    pub calls: Vec<CallReport>,
     /// Parts of the method in execution order: consecutive calls on the same processor, with time
     /// estimates.
     pub parts: Vec<PartReport>,
@@ -33,7 +33,7 @@ pub struct MethodReport {
     /// Operators of a quantized method that kernels compute in floating point, and the memory that
     /// this costs: one sentence for each operator. Empty unless the program was compiled for
     /// kernels only, as for microcontrollers.
-    pub floating: Vec<String>,
+    pub float_fallbacks: Vec<String>,
     /// Name of the backend of each delegate.
     pub delegates: Vec<String>,
     /// Calls that delegates fuse when they are loaded, as pairs: index of the delegate, and the
@@ -51,7 +51,7 @@ pub struct MethodReport {
 #[non_exhaustive]
 pub struct PartReport {
     /// Processor that runs the calls.
-    pub place: Place,
+    pub location: Location,
     /// Number of calls.
     pub calls: usize,
     /// Estimated time on this processor, if known.
@@ -73,13 +73,13 @@ pub struct Estimate {
 /// A call and its processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct PlacedCall {
+pub struct CallReport {
     /// Number of the call; [`MethodReport::origin`] maps it to the exported method.
     pub number: u32,
     /// Name of the operator, or names of the fused operators joined by ` + `.
     pub operator: String,
     /// Processor that runs the call.
-    pub place: Place,
+    pub location: Location,
     /// Why no preferred processor runs the call; empty if the call runs on its preferred processor.
     pub reason: String,
 }
@@ -87,16 +87,16 @@ pub struct PlacedCall {
 /// Where calls run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum Location {
     /// In the delegate of this index.
     Device(usize),
     /// In a kernel on the host.
     Host,
 }
 
-impl PlacedCall {
-    pub(crate) fn new(node: &Node, place: Place, reason: String) -> Self {
-        PlacedCall { number: node.id, operator: node.title(), place, reason }
+impl CallReport {
+    pub(crate) fn new(node: &Node, location: Location, reason: String) -> Self {
+        CallReport { number: node.id, operator: node.title(), location, reason }
     }
 }
 
@@ -109,7 +109,7 @@ impl MethodReport {
 
     /// Returns the number of calls that run in delegates.
     pub fn on_device(&self) -> usize {
-        self.calls.iter().filter(|call| matches!(call.place, Place::Device(_))).count()
+        self.calls.iter().filter(|call| matches!(call.location, Location::Device(_))).count()
     }
 
     /// Returns the estimated time of a run in nanoseconds; `None` if the time of any part is
@@ -149,20 +149,20 @@ impl Report {
             for call in &method.calls {
                 put(&mut bytes, call.number as usize);
                 put_text(&mut bytes, &call.operator);
-                put_place(&mut bytes, &call.place);
+                put_location(&mut bytes, &call.location);
                 put_text(&mut bytes, &call.reason);
             }
             put(&mut bytes, method.parts.len());
             for part in &method.parts {
-                put_place(&mut bytes, &part.place);
+                put_location(&mut bytes, &part.location);
                 put(&mut bytes, part.calls);
                 put_estimates(&mut bytes, part.own.as_slice());
                 put_estimates(&mut bytes, &part.others);
             }
             put(&mut bytes, method.decisions.len());
             method.decisions.iter().for_each(|why| put_text(&mut bytes, why));
-            put(&mut bytes, method.floating.len());
-            method.floating.iter().for_each(|text| put_text(&mut bytes, text));
+            put(&mut bytes, method.float_fallbacks.len());
+            method.float_fallbacks.iter().for_each(|text| put_text(&mut bytes, text));
         }
         bytes
     }
@@ -195,22 +195,22 @@ impl Report {
             for _ in 0..number(&mut rest)? {
                 let id = u32::try_from(number(&mut rest)?).ok()?;
                 let operator = text(&mut rest)?;
-                let (place, reason) = (place(&mut rest)?, text(&mut rest)?);
-                calls.push(PlacedCall { number: id, operator, place, reason });
+                let (location, reason) = (location(&mut rest)?, text(&mut rest)?);
+                calls.push(CallReport { number: id, operator, location, reason });
             }
             let mut parts = Vec::new();
             for _ in 0..number(&mut rest)? {
-                let (place, calls) = (place(&mut rest)?, number(&mut rest)?);
+                let (location, calls) = (location(&mut rest)?, number(&mut rest)?);
                 let (own, others) = (estimates(&mut rest)?.pop(), estimates(&mut rest)?);
-                parts.push(PartReport { place, calls, own, others });
+                parts.push(PartReport { location, calls, own, others });
             }
             let mut decisions = Vec::new();
             for _ in 0..number(&mut rest)? {
                 decisions.push(text(&mut rest)?);
             }
-            let mut floating = Vec::new();
+            let mut float_fallbacks = Vec::new();
             for _ in 0..number(&mut rest)? {
-                floating.push(text(&mut rest)?);
+                float_fallbacks.push(text(&mut rest)?);
             }
             methods.push(MethodReport {
                 name,
@@ -218,7 +218,7 @@ impl Report {
                 calls,
                 parts,
                 decisions,
-                floating,
+                float_fallbacks,
                 delegates,
                 fused,
                 unreadable_delegates,
@@ -257,13 +257,13 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(text.as_bytes());
 }
 
-fn put_place(bytes: &mut Vec<u8>, place: &Place) {
-    match place {
-        Place::Device(delegate) => {
+fn put_location(bytes: &mut Vec<u8>, location: &Location) {
+    match location {
+        Location::Device(delegate) => {
             bytes.extend(DEVICE.to_le_bytes());
             put(bytes, *delegate);
         }
-        Place::Host => bytes.extend(HOST.to_le_bytes()),
+        Location::Host => bytes.extend(HOST.to_le_bytes()),
     }
 }
 
@@ -275,10 +275,10 @@ fn put_estimates(bytes: &mut Vec<u8>, estimates: &[Estimate]) {
     }
 }
 
-fn place(rest: &mut &[u8]) -> Option<Place> {
+fn location(rest: &mut &[u8]) -> Option<Location> {
     match wide(rest)? {
-        DEVICE => Some(Place::Device(number(rest)?)),
-        HOST => Some(Place::Host),
+        DEVICE => Some(Location::Device(number(rest)?)),
+        HOST => Some(Location::Host),
         _ => None,
     }
 }
@@ -317,17 +317,17 @@ mod tests {
     #[test]
     fn reports_are_kept_as_bytes() {
         let node = Node { id: 7, ..Node::new(Operator::ABS, Vec::new()) };
-        let call = |place| PlacedCall::new(&node, place, String::from("why"));
-        let calls = vec![call(Place::Device(3)), call(Place::Host)];
+        let call = |location| CallReport::new(&node, location, String::from("why"));
+        let calls = vec![call(Location::Device(3)), call(Location::Host)];
         let (unchanged_reason, unreadable_delegates) =
             (Some(String::from("so")), vec![(0, String::from("it keeps"))]);
         let (name, delegates) = (String::from("m"), vec![String::from("a backend")]);
         let estimate = |nanoseconds| Estimate { processor: String::from("p"), nanoseconds };
         let (own, others) = (Some(estimate(2)), vec![estimate(u64::MAX), estimate(3)]);
-        let part = PartReport { place: Place::Device(3), calls: 1, own, others };
+        let part = PartReport { location: Location::Device(3), calls: 1, own, others };
         let parts = vec![part.clone(), PartReport { own: Some(estimate(5)), ..part.clone() }];
         let decisions = vec![String::from("because")];
-        let floating = vec![String::from("2 calls")];
+        let float_fallbacks = vec![String::from("2 calls")];
         let call = CallOrigin::of(4);
         let fused = vec![(3, String::from("a + b"))];
         let origins = vec![Some(call), None, Some(CallOrigin { part: Some(u32::MAX), ..call })];
@@ -337,7 +337,7 @@ mod tests {
             calls,
             parts,
             decisions,
-            floating,
+            float_fallbacks,
             delegates,
             fused,
             unreadable_delegates,

@@ -56,7 +56,7 @@ impl<'p> Program<'p> {
         }
         for value in self.methods.iter_mut().flat_map(|method| &mut method.values) {
             let MethodValue::Tensor(tensor) = value else { continue };
-            let is_constant = tensor.place.is_none() && tensor.info.nbytes() > 0;
+            let is_constant = tensor.location.is_none() && tensor.info.nbytes() > 0;
             match core::mem::take(&mut tensor.data) {
                 TensorData::Inside(bytes) if is_constant => {
                     tensor.name = Some(outside.tensor(tensor, bytes));

@@ -77,7 +77,7 @@ pub(crate) fn outputs(graph: &Graph<'_>, inputs: &[TensorRef<'_>]) -> Vec<Vec<f3
     let mut size = 0;
     for value in own {
         if let Some(MethodValue::Tensor(tensor)) = method.values.get_mut(value) {
-            tensor.place = Some((1, size));
+            tensor.location = Some((1, size));
             size = (size + tensor.info.nbytes()).next_multiple_of(16);
         }
     }

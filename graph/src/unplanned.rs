@@ -81,7 +81,7 @@ impl Method<'_> {
         let mut end = self.planned.get(buffer).copied().unwrap_or(0);
         for value in state {
             if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(value) {
-                tensor.place = Some((buffer, end));
+                tensor.location = Some((buffer, end));
                 end = end
                     .checked_add(tensor.info.nbytes())
                     .and_then(|end| end.checked_next_multiple_of(ALIGN))
@@ -89,9 +89,9 @@ impl Method<'_> {
             }
         }
         for (view, state) in views {
-            let place = self.tensor(state).and_then(|state| state.place);
+            let place = self.tensor(state).and_then(|state| state.location);
             if let Some(MethodValue::Tensor(view)) = self.values.get_mut(view) {
-                (view.place, view.data, view.name) = (place, TensorData::None, None);
+                (view.location, view.data, view.name) = (place, TensorData::None, None);
             }
         }
         self.planned.resize(self.planned.len().max(buffer + 1), 0);
@@ -155,7 +155,7 @@ impl Method<'_> {
         let mentioned = mentioned.flat_map(|value| self.with_items(value));
         let is_unplanned = |value: &usize| {
             self.tensor(*value).is_some_and(|tensor| {
-                tensor.place.is_none()
+                tensor.location.is_none()
                     && matches!(tensor.data, TensorData::None)
                     && tensor.dynamism == ShapeDynamism::Static
             })

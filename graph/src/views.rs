@@ -21,12 +21,12 @@ use alloc::vec::Vec;
 use torchlet_core::{Scalar, ScalarType, ShapeDynamism};
 
 /// Memory slot of a tensor: planned buffer, byte offset, size in bytes, dtype.
-pub(crate) type Place = (usize, usize, usize, ScalarType);
+pub(crate) type Location = (usize, usize, usize, ScalarType);
 
 /// Returns the slot of a tensor that may be an elided view. Views with dynamic shapes always have
 /// an instruction.
-pub(crate) fn place_of(tensor: &MethodTensor<'_>) -> Option<Place> {
-    let (buffer, offset) = tensor.place?;
+pub(crate) fn location_of(tensor: &MethodTensor<'_>) -> Option<Location> {
+    let (buffer, offset) = tensor.location?;
     let is_static = tensor.dynamism == ShapeDynamism::Static;
     is_static.then_some((buffer, offset, tensor.info.nbytes(), tensor.info.scalar_type))
 }
@@ -47,7 +47,7 @@ type View = (Writer, usize, usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Exposed {
     block: usize,
-    place: Place,
+    location: Location,
     /// Whether the instruction certainly reads the value. A value that it may write first is not
     /// known to be state.
     is_certain: bool,
@@ -57,13 +57,13 @@ struct Exposed {
 struct Flow {
     blocks: Blocks,
     /// Last write to each slot in each block, and the tensor that it writes.
-    last: BTreeMap<(usize, Place), (Writer, usize)>,
+    last: BTreeMap<(usize, Location), (Writer, usize)>,
     /// Tensors read by each exposed read.
     exposed: BTreeMap<Exposed, BTreeSet<usize>>,
     /// Tensors that the caller sets in every run.
-    inputs: BTreeMap<Place, usize>,
+    inputs: BTreeMap<Location, usize>,
     /// The tensor that represents the state in each slot.
-    cells: BTreeMap<Place, usize>,
+    cells: BTreeMap<Location, usize>,
     views: BTreeSet<View>,
 }
 
@@ -76,7 +76,7 @@ impl Method<'_> {
         vocabulary: &Vocabulary,
         inputs: &BTreeMap<usize, usize>,
     ) -> bool {
-        let shared = self.shared_places();
+        let shared = self.shared_locations();
         if shared.is_empty() {
             return true;
         }
@@ -98,14 +98,14 @@ impl Method<'_> {
     }
 
     /// Returns the slots that several tensors share.
-    fn shared_places(&self) -> BTreeSet<Place> {
+    fn shared_locations(&self) -> BTreeSet<Location> {
         let (mut seen, mut shared) = (BTreeSet::new(), BTreeSet::new());
         for value in &self.values {
             if let MethodValue::Tensor(tensor) = value
-                && let Some(place) = place_of(tensor)
-                && !seen.insert(place)
+                && let Some(location) = location_of(tensor)
+                && !seen.insert(location)
             {
-                shared.insert(place);
+                shared.insert(location);
             }
         }
         shared
@@ -156,12 +156,15 @@ impl Flow {
         method: &Method<'_>,
         vocabulary: &Vocabulary,
         inputs: &BTreeMap<usize, usize>,
-        shared: &BTreeSet<Place>,
+        shared: &BTreeSet<Location>,
     ) -> Self {
         let tensors = |values: Vec<usize>| {
             let values = values.into_iter().flat_map(|value| method.with_items(value));
-            let placed = values.filter_map(|value| Some((place_of(method.tensor(value)?)?, value)));
-            placed.filter(|(place, _)| shared.contains(place)).collect::<Vec<(Place, usize)>>()
+            let placed =
+                values.filter_map(|value| Some((location_of(method.tensor(value)?)?, value)));
+            placed
+                .filter(|(location, _)| shared.contains(location))
+                .collect::<Vec<(Location, usize)>>()
         };
         let mut flow = Flow {
             blocks: Blocks::of(method),
@@ -179,31 +182,31 @@ impl Flow {
         for (at, instruction) in method.instructions.iter().enumerate() {
             let block = flow.blocks.of_instruction(at);
             let Accesses { reads, writes, is_certain } = accesses(instruction, vocabulary, inputs);
-            for (place, value) in tensors(reads) {
-                if flow.read(Exposed { block, place, is_certain }, value) && is_certain {
-                    read_first.push((place, value));
+            for (location, value) in tensors(reads) {
+                if flow.read(Exposed { block, location, is_certain }, value) && is_certain {
+                    read_first.push((location, value));
                 }
             }
-            for (place, value) in tensors(writes) {
-                flow.last.insert((block, place), (Writer::Instruction(at), value));
+            for (location, value) in tensors(writes) {
+                flow.last.insert((block, location), (Writer::Instruction(at), value));
             }
             targets.extend(target_of(instruction, vocabulary));
         }
         let block = flow.blocks.end();
-        for (place, value) in tensors(method.outputs.clone()) {
-            if flow.read(Exposed { block, place, is_certain: true }, value) {
-                read_first.push((place, value));
+        for (location, value) in tensors(method.outputs.clone()) {
+            if flow.read(Exposed { block, location, is_certain: true }, value) {
+                read_first.push((location, value));
             }
         }
-        for (place, value) in [with_data, tensors(targets), read_first].concat() {
-            flow.cells.entry(place).or_insert(value);
+        for (location, value) in [with_data, tensors(targets), read_first].concat() {
+            flow.cells.entry(location).or_insert(value);
         }
         flow
     }
 
     /// Records a read of a tensor. Returns whether its block did not write the slot before.
     fn read(&mut self, read: Exposed, value: usize) -> bool {
-        let last = self.last.get(&(read.block, read.place));
+        let last = self.last.get(&(read.block, read.location));
         match last {
             Some((writer, source)) => {
                 let is_view = *source != value;
@@ -226,19 +229,19 @@ impl Flow {
                 let views = values.iter().filter(|value| *value != source);
                 self.views.extend(views.map(|value| (*writer, *source, *value)));
             }
-            let is_input = self.inputs.contains_key(&read.place);
+            let is_input = self.inputs.contains_key(&read.location);
             if !is_input && writers.iter().any(|(writer, _)| *writer == Writer::Start) {
-                kept.insert(read.place);
+                kept.insert(read.location);
             }
         }
         // The next run starts with the last contents of the slot, read through the tensor in
         // `cells`.
         let block = self.blocks.end();
-        for place in kept {
-            let Some(cell) = self.cells.get(&place).copied() else { continue };
-            let writers = match self.last.get(&(block, place)) {
+        for location in kept {
+            let Some(cell) = self.cells.get(&location).copied() else { continue };
+            let writers = match self.last.get(&(block, location)) {
                 Some(writer) => BTreeSet::from([*writer]),
-                None => self.writers(Exposed { block, place, is_certain: true })?,
+                None => self.writers(Exposed { block, location, is_certain: true })?,
             };
             let others = writers.into_iter().filter(|(_, source)| *source != cell);
             self.views.extend(others.map(|(writer, source)| (writer, source, cell)));
@@ -250,22 +253,22 @@ impl Flow {
     /// each one writes. Returns `None` if the search exceeds its step limit.
     fn writers(&mut self, read: Exposed) -> Option<BTreeSet<(Writer, usize)>> {
         let mut found = BTreeSet::new();
-        let input = self.inputs.get(&read.place).copied();
+        let input = self.inputs.get(&read.location).copied();
         let Flow { blocks, last, .. } = self;
         let reaches_start =
             blocks.search_back(read.block, input.is_none() && read.is_certain, |block| {
-                let writer = last.get(&(block, read.place));
+                let writer = last.get(&(block, read.location));
                 found.extend(writer);
                 writer.is_none()
             })?;
-        let cell = self.cells.get(&read.place).copied().filter(|_| read.is_certain);
+        let cell = self.cells.get(&read.location).copied().filter(|_| read.is_certain);
         let kept = input.or(cell).filter(|_| reaches_start);
         found.extend(kept.map(|value| (Writer::Start, value)));
         Some(found)
     }
 }
 
-/// Returns the value that an instruction writes in place.
+/// Returns the value that an instruction writes in location.
 fn target_of(instruction: &Instruction, vocabulary: &Vocabulary) -> Option<usize> {
     let Instruction::Kernel { name, overload, args } = instruction else { return None };
     match vocabulary.access(name, overload) {

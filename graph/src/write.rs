@@ -57,7 +57,7 @@ struct Data<'p> {
 
 /// Returns address and length of borrowed bytes.
 #[expect(clippy::ptr_arg, reason = "distinguishes borrowed from owned bytes")]
-fn place_of(bytes: &Cow<'_, [u8]>) -> Option<(usize, usize)> {
+fn location_of(bytes: &Cow<'_, [u8]>) -> Option<(usize, usize)> {
     match bytes {
         Cow::Borrowed(bytes) => Some((bytes.as_ptr() as usize, bytes.len())),
         Cow::Owned(_) => None,
@@ -67,7 +67,7 @@ fn place_of(bytes: &Cow<'_, [u8]>) -> Option<(usize, usize)> {
 impl<'p> Data<'p> {
     /// Adds a constant and returns its index.
     fn constant(&mut self, bytes: Cow<'p, [u8]>) -> u32 {
-        let place = place_of(&bytes);
+        let place = location_of(&bytes);
         if let Some(known) = place.and_then(|place| self.known_constants.get(&place)) {
             return *known;
         }
@@ -82,7 +82,7 @@ impl<'p> Data<'p> {
 
     /// Adds a segment and returns its index.
     fn segment(&mut self, bytes: Cow<'p, [u8]>) -> u32 {
-        let place = place_of(&bytes);
+        let place = location_of(&bytes);
         if let Some(known) = place.and_then(|place| self.known_segments.get(&place)) {
             return *known;
         }
@@ -221,7 +221,7 @@ impl<'p> Writer<'p> {
         };
         let sizes = self.b.create_vector(&tensor.info.sizes);
         let order = self.b.create_vector(&tensor.info.dim_order);
-        let place = match tensor.place {
+        let place = match tensor.location {
             Some((buffer, offset)) => {
                 let buffer = u32::try_from(buffer + 1).map_err(|_| too_large())?;
                 let offset = offset as u64;

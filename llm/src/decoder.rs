@@ -76,7 +76,7 @@ struct Stage {
     /// Whether the first output has a row for each token, instead of the last one only.
     logits_per_token: bool,
     /// Size of the last dim of that output.
-    gives: usize,
+    vocabulary_len: usize,
 }
 
 impl Stage {
@@ -114,11 +114,14 @@ impl Stage {
                 let (info, bound) = (&tensor.info, tokens.bound);
                 let is_dynamic = tensor.dynamism != ShapeDynamism::Static;
                 Position::of(info, is_dynamic, bound).ok_or_else(|| {
-                    fail(format!("input 1: expected a position, found {}", describe(info)))
+                    fail(format!("input 1: expected an integer position, found {}", describe(info)))
                 })?
             }
             (_, other) => {
-                return Err(fail(format!("input 1: expected a position, found {:?}", other?)));
+                return Err(fail(format!(
+                    "input 1: expected an integer position, found {:?}",
+                    other?
+                )));
             }
         };
         let extra_embeddings = match (count, takes_tokens) {
@@ -141,8 +144,8 @@ impl Stage {
             _ => None,
         };
         let action = format!("read the outputs of the method '{method}'");
-        let gives = model.gives(method).map_err(Error::model(action))?;
-        let sizes: Vec<usize> = gives
+        let output = model.output_info(method).map_err(Error::model(action))?;
+        let sizes: Vec<usize> = output
             .iter()
             .flat_map(|info| info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)))
             .collect();
@@ -151,14 +154,14 @@ impl Stage {
             .map(|(_, rows)| rows.iter().try_fold(1usize, |a, b| a.checked_mul(*b)));
         let logits_per_token =
             tokens.is_dynamic && tokens.bound > 1 && rows.flatten() == Some(tokens.bound);
-        let gives = sizes.last().copied().unwrap_or(0);
+        let vocabulary_len = sizes.last().copied().unwrap_or(0);
         Ok(Stage {
             method: method.into(),
             tokens,
             position,
             extra_embeddings,
             logits_per_token,
-            gives,
+            vocabulary_len,
         })
     }
 
@@ -450,7 +453,7 @@ impl Decoder {
 
     /// Number of logits per token.
     pub(crate) fn vocabulary(&self) -> usize {
-        self.decode.gives
+        self.decode.vocabulary_len
     }
 
     /// Runs a stage on tokens, or on their embeddings.

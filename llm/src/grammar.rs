@@ -53,12 +53,13 @@ impl Grammar {
     /// the text is complete.
     ///
     /// # Errors
-    /// The schema is malformed, has more than 1 MiB, or more than 4,000 levels (the sum over the
-    /// schema and each referenced one). It contains llguidance settings (`x-guidance`), or a
-    /// `oneOf` with too many alternatives. Or compiling it would take too long: objects with
-    /// thousands of properties, or hundreds with `minProperties` or `maxProperties`; alternatives
-    /// and values within `allOf`, `$ref` with siblings, several patterns for one string,
-    /// `multipleOf`, `patternProperties`.
+    /// - The schema is malformed, has more than 1 MiB, or more than 4,000 levels (the sum over the
+    ///   schema and each referenced one).
+    /// - It contains llguidance settings (`x-guidance`), or a `oneOf` with too many alternatives.
+    /// - It would take more than about a second to compile. Expensive in large numbers: properties
+    ///   of one object (thousands, or hundreds with `minProperties` or `maxProperties`),
+    ///   alternatives and values within `allOf`, `$ref` with siblings, several patterns for one
+    ///   string, `multipleOf`, `patternProperties`.
     pub fn json_schema(schema: &str) -> Result<Self, Error> {
         fn fail<T>(message: String) -> Result<T, Error> {
             Err(Error::Grammar { message })

@@ -24,7 +24,7 @@ pub trait Model: Send {
     ///
     /// # Errors
     /// The method does not exist, or the program is malformed.
-    fn gives(&self, method: &str) -> Result<Option<TensorInfo>, Failure> {
+    fn output_info(&self, method: &str) -> Result<Option<TensorInfo>, Failure> {
         match self.method_meta(method)?.output(0)? {
             Some(ValueMeta::Tensor(tensor)) => Ok(Some(tensor.info)),
             _ => Ok(None),

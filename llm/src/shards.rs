@@ -102,9 +102,9 @@ impl Model for Shards {
         self.0.get(first).ok_or("the list of programs is empty")?.method_meta(method)
     }
 
-    fn gives(&self, method: &str) -> Result<Option<TensorInfo>, Failure> {
+    fn output_info(&self, method: &str) -> Result<Option<TensorInfo>, Failure> {
         let last = self.programs_with(method)?.last().copied().unwrap_or(0);
-        self.0.get(last).ok_or("the list of programs is empty")?.gives(method)
+        self.0.get(last).ok_or("the list of programs is empty")?.output_info(method)
     }
 
     fn load(&mut self, method: &str) -> Result<(), Failure> {

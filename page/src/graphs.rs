@@ -1,7 +1,7 @@
 //! Graphs for display: calls of a method and its delegates, and collapsed versions of them.
 
 use super::layout::{self, Layout};
-use crate::Modules;
+use crate::SourceModules;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -103,7 +103,7 @@ impl Constants {
 
 /// Information about calls from outside of the file.
 pub(super) struct Known<'k> {
-    pub(super) source: Option<&'k dyn Modules>,
+    pub(super) source: Option<&'k dyn SourceModules>,
     pub(super) profile: Option<&'k Profile>,
     /// Whether instructions have the indices of the exported file.
     pub(super) is_as_exported: bool,
@@ -190,7 +190,7 @@ pub(super) fn of_method(
                 call.reads.extend(writers.of(method, value));
                 if let Some(tensor) = method.tensor(value)
                     && let TensorData::Inside(data) = &tensor.data
-                    && tensor.place.is_none()
+                    && tensor.location.is_none()
                 {
                     let shape: Vec<usize> =
                         (0..tensor.info.rank()).map(|dim| tensor.info.size(dim)).collect();
@@ -234,7 +234,7 @@ struct Writers {
 impl Writers {
     fn write(&mut self, method: &Method<'_>, value: usize, call: usize) {
         self.values.insert(value, call);
-        if let Some(location) = method.tensor(value).and_then(|tensor| tensor.place) {
+        if let Some(location) = method.tensor(value).and_then(|tensor| tensor.location) {
             self.locations.insert(location, call);
         }
     }
@@ -242,7 +242,7 @@ impl Writers {
     fn of(&self, method: &Method<'_>, value: usize) -> Option<usize> {
         let known = self.values.get(&value);
         let location =
-            || method.tensor(value).and_then(|tensor| self.locations.get(&tensor.place?));
+            || method.tensor(value).and_then(|tensor| self.locations.get(&tensor.location?));
         known.or_else(location).copied()
     }
 }
@@ -281,7 +281,7 @@ fn contents(method: &Method<'_>, value: usize) -> String {
 fn single(method: &Method<'_>, value: usize) -> String {
     match method.values.get(value) {
         Some(MethodValue::Tensor(tensor)) => {
-            let kind = match (&tensor.data, tensor.place) {
+            let kind = match (&tensor.data, tensor.location) {
                 (TensorData::None, _) => "",
                 (_, Some(_)) => ", state",
                 _ => ", constant",

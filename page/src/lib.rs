@@ -50,8 +50,8 @@ impl From<graph::Error> for PageError {
     }
 }
 
-/// Source modules of a PyTorch program that calls originate from.
-pub trait Modules {
+/// Names of the `nn.Module`s, such as `layers.0.attention`, that calls were exported from.
+pub trait SourceModules {
     /// Module of an instruction of the exported program.
     fn module(&self, instruction: u32) -> Option<&str>;
     /// Module of a call in a delegate of the exported program, by the exporter's number.
@@ -66,7 +66,7 @@ pub struct Page<'p> {
     file: &'p str,
     exported: &'p Module,
     compiled: Option<&'p Module>,
-    modules: Option<&'p dyn Modules>,
+    modules: Option<&'p dyn SourceModules>,
     profile: Option<(&'p Profile, bool)>,
     containers: Vec<Value>,
 }
@@ -94,7 +94,7 @@ impl<'p> Page<'p> {
 
     /// Adds the source modules of calls.
     #[must_use]
-    pub fn modules(mut self, modules: &'p dyn Modules) -> Self {
+    pub fn modules(mut self, modules: &'p dyn SourceModules) -> Self {
         self.modules = Some(modules);
         self
     }

@@ -53,7 +53,7 @@ pub(super) fn plan(method: &Method<'_>) -> (Vec<Buffer>, usize) {
         method.planned.iter().map(|bytes| Buffer { bytes: *bytes, ..Buffer::default() }).collect();
     for (value, (first, last)) in uses {
         let Some(tensor) = method.tensor(value) else { continue };
-        let Some((buffer, offset)) = tensor.place else { continue };
+        let Some((buffer, offset)) = tensor.location else { continue };
         if let Some(buffer) = buffers.get_mut(buffer) {
             let (bytes, what) = (tensor.info.nbytes(), tensor.info.to_string());
             buffer.blocks.push(Block { value, offset, bytes, first, last, what });

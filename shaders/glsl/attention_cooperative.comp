@@ -74,7 +74,7 @@ const float INFINITY = uintBitsToFloat(0x7f800000);
 const float LOG2_E = 1.44269504;
 // The maximum score relative to the reference of the row. The weight is then 4096, below the fp16
 // maximum of 65504.
-const float MOST_ABOVE = 12.0;
+const float MAX_EXCESS = 12.0;
 
 // Groups of eight elements of a row. Rows in shared memory have one more, so that eight rows lie in
 // different banks.
@@ -85,7 +85,7 @@ const uint VALUE_PITCH = VALUE_OCTETS + 1;
 // Groups of keys and values that an invocation loads.
 const uint BROUGHT = KEYS * OCTETS / LANES;
 const uint VALUES_BROUGHT = KEYS * VALUE_OCTETS / LANES;
-const uint MOST_BROUGHT = 16;
+const uint MAX_IMPORTED = 16;
 
 // Queries until they are in registers, then keys. Four groups of 16 query rows need more memory
 // than the keys of one unit.
@@ -173,8 +173,8 @@ void main() {
             uint row = min(first_row + at / OCTETS, row_count - 1);
             key_tile[at / OCTETS * PITCH + at % OCTETS] = q.octets[(q_base + row * push.q_strides[2]) / 8 + at % OCTETS];
         }
-        uvec4 next_keys[MOST_BROUGHT];
-        uvec4 next_values[MOST_BROUGHT];
+        uvec4 next_keys[MAX_IMPORTED];
+        uvec4 next_values[MAX_IMPORTED];
         BRING(k, next_keys, k_base, k_stride, 0, OCTETS, BROUGHT)
         BRING(v, next_values, v_base, v_stride, 0, VALUE_OCTETS, VALUES_BROUGHT)
         barrier();
@@ -223,7 +223,7 @@ void main() {
                         above = max(above, found[c][i]);
                     }
                 }
-                stays = subgroupAll(above <= MOST_ABOVE);
+                stays = subgroupAll(above <= MAX_EXCESS);
                 // The loop above overwrote the scores.
                 if (!stays) SCORES
             }

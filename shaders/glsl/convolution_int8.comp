@@ -44,7 +44,7 @@ layout(constant_id = 11) const uint TILE_K = 4;
 // Whether several workgroups share the sums of a tile.
 layout(constant_id = 12) const uint SHARED = 0;
 // Invocations per workgroup: 128 or 256. Each may have at most 32 groups of four sums, and may load
-// at most MOST_UNITS of each operand.
+// at most MAX_UNITS of each operand.
 layout(constant_id = 13) const uint LANES = 128;
 layout(constant_id = 14) const uint MATRIX_K = 32;
 // Whether outputs are mapped by a lookup table.
@@ -150,7 +150,7 @@ void finish(const uint batch, const uint m, const uint n, const ivec4 sum) {
 // Units of each operand that an invocation loads.
 const uint A_UNITS = TILE_M * TILE_K / LANES;
 const uint B_UNITS = TILE_N * TILE_K / LANES;
-const uint MOST_UNITS = 8;
+const uint MAX_UNITS = 8;
 // Rows are padded by one unit, so that eight rows lie in different banks.
 const uint ROW = TILE_K + 1;
 
@@ -158,7 +158,7 @@ shared uvec4 a_tile[TILE_M * ROW];
 shared uvec4 b_tile[TILE_N * ROW];
 
 // The positions of the windows that this invocation loads.
-ivec2 windows[MOST_UNITS];
+ivec2 windows[MAX_UNITS];
 
 // Returns a unit of window number `own` of this invocation. Outside the image, all elements are the
 // zero point.
@@ -234,8 +234,8 @@ void main() {
             windows[i] = ivec2(row * push.stride_y - push.padding_y, (place - row * push.out_x) * push.stride_x - push.padding_x);
         }
     }
-    uvec4 a_next[MOST_UNITS];
-    uvec4 b_next[MOST_UNITS];
+    uvec4 a_next[MAX_UNITS];
+    uvec4 b_next[MAX_UNITS];
 
 #ifdef COOPERATIVE
     SUMS sums[16];

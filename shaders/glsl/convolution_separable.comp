@@ -71,7 +71,7 @@ RUN_IN(4, x, X)
 RUN_IN(5, w, W)
 RUN_IN(6, shift, SHIFT)
 
-const uint MOST_SUMS = 8;
+const uint MAX_SUMS = 8;
 #include "shares.glsl"
 
 shared uvec4 staged_32[STAGED_32];
@@ -170,7 +170,7 @@ void main() {
     uint run = place / (TILE_M / SUMS);
     uint m = gl_WorkGroupID.y * TILE_M + place % (TILE_M / SUMS) * SUMS;
 
-    vec4 sums[MOST_SUMS];
+    vec4 sums[MAX_SUMS];
     [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = vec4(0);
 
     uvec4 brought[TIMES];

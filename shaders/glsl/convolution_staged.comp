@@ -89,8 +89,8 @@ const uint A_UNITS = CHANNELS * TAPS * (TILE_M / 8);
 const uint A_TIMES = (A_UNITS + LANES - 1) / LANES;
 const uint B_ROW = 3;
 // The maximum loads per invocation.
-const uint MOST_WEIGHTS = 12;
-const uint MOST_PLACES = 4;
+const uint MAX_WEIGHTS = 12;
+const uint MAX_PLACES = 4;
 
 shared uvec4 a_tile[CHANNELS * TAPS * A_ROW];
 shared uvec4 b_tile[PLACES * LANES * B_ROW];
@@ -160,8 +160,8 @@ void main() {
     // The positions in a plane of the pixels that this invocation stages; pixels outside are zero.
     // All are read, because conditional loads would wait for each other.
     uint plane = uint(push.in_y * push.in_x);
-    uint own[MOST_PLACES];
-    bool within[MOST_PLACES];
+    uint own[MAX_PLACES];
+    bool within[MAX_PLACES];
     [[unroll]] for (uint j = 0; j < PLACES; ++j) {
         uint p = tile_p + j * LANES + lane;
         uint row = p / push.pitch;
@@ -174,8 +174,8 @@ void main() {
 
     // Kept as loaded: any conversion here would wait for the loads before the current tile is
     // multiplied.
-    uvec4 a_next[MOST_WEIGHTS];
-    uint b_next[MOST_PLACES * CHANNELS];
+    uvec4 a_next[MAX_WEIGHTS];
+    uint b_next[MAX_PLACES * CHANNELS];
 #define BRING(channel) { \
         [[unroll]] for (uint i = 0; i < A_TIMES; ++i) a_next[i] = a_unit(a_base, channel, end, i * LANES + lane); \
         [[unroll]] for (uint c = 0; c < CHANNELS; ++c) { \

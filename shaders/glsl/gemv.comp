@@ -60,7 +60,7 @@ layout(constant_id = 11) const uint ROTATION = 0; // form as in rotary.comp, or 
 #else
 layout(constant_id = 11) const uint ACTIVATION = 0;
 #endif
-layout(constant_id = 12) const uint QUADS = 1; // of a team; at most MOST_SUMS, of all matrices
+layout(constant_id = 12) const uint QUADS = 1; // of a team; at most MAX_SUMS, of all matrices
 layout(constant_id = 13) const uint TEAMS = 1; // more than one: STAGED is not zero
 layout(constant_id = 14) const uint STAGED = 0; // groups of eight elements of x in shared memory, including gaps; or 0
 #ifndef GATED
@@ -112,15 +112,15 @@ RUN_OUT(6, y, OUT)
 // Invocations per team.
 #define LANES (gl_WorkGroupSize.x / TEAMS)
 // The maximum number of subgroups per workgroup.
-const uint MOST_PARTS = 128;
-const uint MOST_SUMS = 4;
+const uint MAX_PARTS = 128;
+const uint MAX_SUMS = 4;
 #ifdef GATED
 #define SUMS (2 * QUADS)
 #else
 #define SUMS QUADS
 #endif
-shared vec4 partials[SUMS * MOST_PARTS];
-shared float partials_of_squares[MOST_PARTS];
+shared vec4 partials[SUMS * MAX_PARTS];
+shared float partials_of_squares[MAX_PARTS];
 
 // Fast conversion of integers: the fraction bits of the float 2^23 are replaced by an integer below
 // 2^20. Subtracting 2^23 then gives that integer as a float.
@@ -194,7 +194,7 @@ void take(const uint m, const uint k) {
 // The maximum factor by which the weights of a norm may increase x, before the sum is divided by
 // the root.
 const float NORM_OVER = 4.0;
-const float MOST = 65504.0;
+const float MAX = 65504.0;
 
 // The elements of x of an iteration. For 4-bit weights, each is paired in a word with the fourth
 // element after it; for 8-bit weights, with the second element after it.
@@ -209,7 +209,7 @@ uvec2 halves(const uint m, const uint k) {
     if (HAS_NORM == 0) return x_by_2.words[(m * push.k + k) >> 2];
     vec4 v = x_f4(m * push.k + k);
     squares += dot(v, v);
-    return words_of(clamp(v * norm_f4(k) / NORM_OVER, -MOST, MOST));
+    return words_of(clamp(v * norm_f4(k) / NORM_OVER, -MAX, MAX));
 }
 
 uint low_words(const uint a, const uint b) { return (a & 0xffffu) | (b << 16); }
@@ -403,17 +403,17 @@ RUN_IN(4, residual, RESIDUAL)
 
 // Sums of an invocation, or of several: of products by matrix and quad, and of squares.
 struct Sums {
-    vec4 of[MOST_SUMS];
+    vec4 of[MAX_SUMS];
     float squares; // HAS_NORM
 };
 
 void put(const uint at, Sums sums) {
-    [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[i * MOST_PARTS + at] = sums.of[i];
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[i * MAX_PARTS + at] = sums.of[i];
     if (HAS_NORM != 0) partials_of_squares[at] = sums.squares;
 }
 
 void add(inout Sums sums, const uint at) {
-    [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] += partials[i * MOST_PARTS + at];
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] += partials[i * MAX_PARTS + at];
     if (HAS_NORM != 0) sums.squares += partials_of_squares[at];
 }
 
@@ -424,7 +424,7 @@ const uint COUNT = 4 * SUMS;
 // sums, then other partners exchange halves of those, until each invocation has one sum to add over
 // the invocations with the same sum. This needs a fifth of the instructions of separate reductions.
 void put_shared_out(Sums sums) {
-    float own[4 * MOST_SUMS];
+    float own[4 * MAX_SUMS];
     [[unroll]] for (uint i = 0; i < COUNT; ++i) own[i] = sums.of[i / 4][i % 4];
     uint own_place = gl_SubgroupInvocationID;
     [[unroll]] for (uint kept = COUNT / 2; kept > 0; kept /= 2) {
@@ -439,7 +439,7 @@ void put_shared_out(Sums sums) {
     for (uint away = COUNT; away < invocations; away *= 2) sum += subgroupShuffleXor(sum, away);
     uint in_part = own_place % invocations;
     uint part = TEAMS > 1 ? place() / invocations : gl_SubgroupID;
-    if (in_part < COUNT) partials[in_part / 4 * MOST_PARTS + part][in_part % 4] = sum;
+    if (in_part < COUNT) partials[in_part / 4 * MAX_PARTS + part][in_part % 4] = sum;
     if (HAS_NORM == 0) return;
     float all = subgroupAdd(sums.squares);
     if (subgroupElect()) partials_of_squares[gl_SubgroupID] = all;
@@ -480,7 +480,7 @@ uint put_all(Sums sums) {
 
 // Returns the sum over the parts of a team.
 vec4 sum_of(const uint matrix, const uint quad, const uint team, const uint parts) {
-    uint first = (matrix * QUADS + quad) * MOST_PARTS + team * parts;
+    uint first = (matrix * QUADS + quad) * MAX_PARTS + team * parts;
     vec4 sum = partials[first];
     for (uint i = 1; i < parts; ++i) sum += partials[first + i];
     return sum;
@@ -581,13 +581,13 @@ void main() {
     if (tile >= across) return;
     uint n = column(tile, team * QUADS);
 #ifdef PLACED
-    uint columns[MOST_SUMS];
+    uint columns[MAX_SUMS];
     [[unroll]] for (uint quad = 0; quad < QUADS; ++quad) columns[quad] = column(tile, team * QUADS + quad);
 #endif
     Sums sums;
     [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] = vec4(0);
     // The weights of an iteration are being loaded before x is available.
-    Rows rows[MOST_SUMS];
+    Rows rows[MAX_SUMS];
     uint k = lane * PER_TURN;
     if (k < push.k) BRING(k)
     stage(m);

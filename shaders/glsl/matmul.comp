@@ -43,7 +43,7 @@ RUN_IN(4, b, B)
 
 // Groups of four sums per invocation.
 const uint SUMS = ROWS * QUADS;
-const uint MOST_SUMS = 8;
+const uint MAX_SUMS = 8;
 
 #include "shares.glsl"
 
@@ -75,7 +75,7 @@ void main() {
     bool inside = m < push.m && n < push.n;
     uint part = batch % push.period;
 
-    vec4 sums[MOST_SUMS];
+    vec4 sums[MAX_SUMS];
     [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = vec4(0);
 
     if (inside) {

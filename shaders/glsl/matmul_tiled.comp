@@ -85,7 +85,7 @@ layout(constant_id = 16) const uint TILE_N = 64;
 // written as tiles, and added up by this shader.
 layout(constant_id = 17) const uint PARTIAL = 0;
 // Terms loaded at a time: 16; with COOPERATIVE 32, 64 or 128. An invocation may load at most
-// MOST_UNITS of each operand.
+// MAX_UNITS of each operand.
 layout(constant_id = 18) const uint TILE_K = 16;
 #ifdef WINDOWS
 layout(constant_id = 19) const uint KERNEL_Y = 1;
@@ -183,7 +183,7 @@ const uint B_SIZE = TILE_K * B_ROW;
 // Units that an invocation loads.
 const uint A_UNITS = TILE_M * TILE_K / A_WIDTH / LANES;
 const uint B_UNITS = TILE_N * TILE_K / B_WIDTH / LANES;
-const uint MOST_UNITS = 8;
+const uint MAX_UNITS = 8;
 
 #ifdef COOPERATIVE
 const uint SIDE = 16;
@@ -539,15 +539,15 @@ void main() {
 #ifdef WINDOWS
     find_windows(tile_n);
 #endif
-    A_BROUGHT a_next[MOST_UNITS];
-    B_BROUGHT b_next[MOST_UNITS];
+    A_BROUGHT a_next[MAX_UNITS];
+    B_BROUGHT b_next[MAX_UNITS];
 #ifdef DIRECT
-    uint a_at[MOST_UNITS];
+    uint a_at[MAX_UNITS];
     if (A_DIRECT != 0) {
         [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_at[i] = a_place(a_base, tile_m, start, i);
     }
 #ifndef WINDOWS
-    uint b_at[MOST_UNITS];
+    uint b_at[MAX_UNITS];
     if (B_DIRECT != 0) {
         [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_at[i] = b_place(b_base, tile_n, start, i);
     }
@@ -609,8 +609,8 @@ void main() {
     BRING_B(start)
 #ifdef NORMS
     // Relative to the first element of a row, sums and squares are not large.
-    vec2 stats[MOST_UNITS];
-    float pivots[MOST_UNITS];
+    vec2 stats[MAX_UNITS];
+    float pivots[MAX_UNITS];
     vec2 head;
     if (NORMED != 0) {
         head = columns.quads[0].xy;

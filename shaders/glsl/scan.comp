@@ -203,8 +203,8 @@ Line join(const Line a, const Line b) {
     return both;
 }
 
-const uint MOST_SHARES = FORM == ROW ? 128 : 1;
-shared Line shares[MOST_SHARES];
+const uint MAX_SHARES = FORM == ROW ? 128 : 1;
+shared Line shares[MAX_SHARES];
 
 void take(inout Line line, const uint i, const uint k) {
     if (FINDS_PLACES) take_place(line, i, k);

@@ -1,6 +1,6 @@
 // Reduction of sums that invocations of a workgroup share, through shared memory. Include after the
 // constants PARTIALS (its size, at least SHARES times SUMS times the sums side by side), SHARES
-// (invocations per sum), SUMS (groups of four sums per invocation) and MOST_SUMS.
+// (invocations per sum), SUMS (groups of four sums per invocation) and MAX_SUMS.
 
 shared vec4 partials[PARTIALS];
 
@@ -9,7 +9,7 @@ const uint SEGMENTS = SHARES < 2 * SUMS ? 1 : SHARES / SUMS > 8 ? 8 : SHARES / S
 
 // Stores the sums of a share, at index `place` of `plane` side by side. Must be called by all
 // invocations of the workgroup.
-void leave_sums(const uint share, const uint place, const uint plane, vec4 sums[MOST_SUMS]) {
+void leave_sums(const uint share, const uint place, const uint plane, vec4 sums[MAX_SUMS]) {
     [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[(share * SUMS + i) * plane + place] = sums[i];
     barrier();
     // The shares divide the sums among themselves; if there are more shares than sums, also the

@@ -116,7 +116,8 @@ macro_rules! pipelines {
             ),)*
         )*];
 
-        /// The modules derived from others at load time.
+        /// Modules derived at load time, which read their push constants from a buffer, so that
+        /// recorded commands can be reused.
         pub const REPLAYED_MODULES: &[Module] = &[$($($name::MODULE.replayed($replayed),)?)*];
     };
 }

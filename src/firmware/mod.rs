@@ -22,7 +22,7 @@
 //! }
 //! ```
 //!
-//! Start reading at [`Memory`] and [`Once`].
+//! Start reading at [`Memory`] and [`TakeOnce`].
 
 #[cfg(all(feature = "small-mem", target_arch = "arm", target_os = "none", not(feature = "std")))]
 mod copying;
@@ -36,7 +36,7 @@ pub use error::Error;
 pub use half::{bf16, f16};
 pub use io::{output, scalar, set_input, set_scalar, set_tensor, tensor};
 pub use nested::Nested;
-pub use once::Once;
+pub use once::TakeOnce;
 
 use core::mem::MaybeUninit;
 use torchlet_core::{

@@ -6,24 +6,24 @@ use core::cell::UnsafeCell;
 /// Static memory that can be taken once, for the lifetime of the firmware.
 ///
 /// ```
-/// use torchlet::firmware::Once;
-/// static SCRATCH: Once<[u8; 64]> = Once::new([0; 64]);
+/// use torchlet::firmware::TakeOnce;
+/// static SCRATCH: TakeOnce<[u8; 64]> = TakeOnce::new([0; 64]);
 /// assert!(SCRATCH.take().is_ok());
 /// assert!(SCRATCH.take().is_err());
 /// ```
-pub struct Once<M> {
+pub struct TakeOnce<M> {
     memory: UnsafeCell<M>,
     taken: Flag,
 }
 
 // SAFETY: the memory is only accessible through `take`, which gives it to a single caller. That
 // caller may be on another thread, so `M` must be `Send`.
-unsafe impl<M: Send> Sync for Once<M> {}
+unsafe impl<M: Send> Sync for TakeOnce<M> {}
 
-impl<M> Once<M> {
+impl<M> TakeOnce<M> {
     /// Wraps initialised memory.
     pub const fn new(memory: M) -> Self {
-        Once { memory: UnsafeCell::new(memory), taken: Flag::new() }
+        TakeOnce { memory: UnsafeCell::new(memory), taken: Flag::new() }
     }
 
     /// Takes the memory.
@@ -42,9 +42,9 @@ impl<M> Once<M> {
     }
 }
 
-impl<M> core::fmt::Debug for Once<M> {
+impl<M> core::fmt::Debug for TakeOnce<M> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("Once")
+        f.write_str("TakeOnce")
     }
 }
 

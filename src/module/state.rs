@@ -22,7 +22,7 @@ pub struct StateTensor {
     /// Dtype, shape and layout.
     pub info: TensorInfo,
     /// Planned buffer and offset, if it is in planned memory.
-    place: Option<(usize, usize)>,
+    location: Option<(usize, usize)>,
     /// Delegate that holds the tensor and index in that delegate, if a delegate holds it.
     delegate: Option<[usize; 2]>,
 }
@@ -41,14 +41,14 @@ fn state_of(group: &Group, index: usize) -> Result<Vec<StateTensor>, Error> {
     let state = group.with(index, |method| {
         let state = method.state();
         let state = state.map(|state| {
-            let place = method.meta().planned_offset(state.value)?;
+            let location = method.meta().planned_offset(state.value)?;
             let (value, name, info) = (state.value, state.name.map(String::from), state.info);
-            Ok(StateTensor { value, name, info, place, delegate: None })
+            Ok(StateTensor { value, name, info, location, delegate: None })
         });
         let kept = method.delegate_state().zip(method.meta().value_count()..);
         let kept = kept.map(|((delegate, state), value)| {
             let (name, info) = (state.name.map(String::from), state.info);
-            Ok(StateTensor { value, name, info, place: None, delegate: Some(delegate) })
+            Ok(StateTensor { value, name, info, location: None, delegate: Some(delegate) })
         });
         state.chain(kept).collect::<Result<Vec<_>, _>>()
     })?;
@@ -57,7 +57,9 @@ fn state_of(group: &Group, index: usize) -> Result<Vec<StateTensor>, Error> {
     let mut once: Vec<StateTensor> = Vec::new();
     for tensor in state {
         let same = once.iter_mut().find(|other| {
-            tensor.place.is_some() && other.place == tensor.place && other.info == tensor.info
+            tensor.location.is_some()
+                && other.location == tensor.location
+                && other.info == tensor.info
         });
         match same {
             Some(other) => other.name = other.name.take().or(tensor.name),
@@ -189,7 +191,7 @@ impl Module {
         let (mut kept, mut places) = (Vec::new(), BTreeSet::new());
         for (index, method) in group.names().enumerate() {
             for tensor in state_of(group, index)? {
-                let is_listed = tensor.place.is_some_and(|place| !places.insert(place));
+                let is_listed = tensor.location.is_some_and(|place| !places.insert(place));
                 if !is_listed {
                     let key = format!("{method}/{}", tensor.key());
                     kept.push(StateEntry { key, method: method.into(), tensor });

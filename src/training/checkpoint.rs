@@ -1,6 +1,6 @@
 //! Training checkpoints: parameters and optimiser state in one file.
 
-use super::{Layout, Memory, Optimizer, TrainingModule, untrainable};
+use super::{Layout, Optimizer, OptimizerState, TrainingModule, untrainable};
 use crate::error::{Error, TensorError};
 use crate::module::state::{file, fits};
 use crate::tensor::Tensor;
@@ -46,7 +46,7 @@ impl TrainingModule {
     ) -> Result<Vec<u8>, Error> {
         let mut tensors = Vec::new();
         for (name, parameter) in self.named_parameters(method)? {
-            let Memory { steps, elements } = optimizer.memory(&name);
+            let OptimizerState { steps, elements } = optimizer.state(&name);
             if let Some(steps) = steps {
                 tensors.push((format!("{name}/{STEP}"), Tensor::scalar(steps)?));
             }
@@ -91,9 +91,9 @@ impl TrainingModule {
             let own: Vec<String> =
                 found.keys().filter(|key| part(key, name).is_some()).cloned().collect();
             let own = own.into_iter().filter_map(|key| found.remove_entry(&key));
-            let memory = memory_of(name, parameter, own.collect())
-                .and_then(|memory| remembering.remember(name, parameter.numel(), memory));
-            memory.map_err(|what| {
+            let state = memory_of(name, parameter, own.collect())
+                .and_then(|state| remembering.load_state(name, parameter.numel(), state));
+            state.map_err(|what| {
                 untrainable(method, format!("optimiser state of {name}: {what}"))
             })?;
             fitting.push(new);
@@ -121,12 +121,12 @@ fn part<'k>(key: &'k str, name: &str) -> Option<&'k str> {
 /// order.
 fn like(parameter: &Tensor, numbers: &[f32]) -> Result<Tensor, Error> {
     let mut tensor = parameter.clone();
-    let memory = tensor.memory_mut::<f32>()?;
-    if memory.len() != numbers.len() {
+    let state = tensor.memory_mut::<f32>()?;
+    if state.len() != numbers.len() {
         let (expected, found) = (parameter.shape().to_vec(), vec![numbers.len()]);
         return Err(TensorError::OtherShape { expected, found }.into());
     }
-    memory.copy_from_slice(numbers);
+    state.copy_from_slice(numbers);
     tensor.to_contiguous()
 }
 
@@ -135,20 +135,20 @@ fn memory_of(
     name: &str,
     parameter: &Tensor,
     tensors: BTreeMap<String, Tensor>,
-) -> Result<Memory, String> {
-    let mut memory = Memory::default();
+) -> Result<OptimizerState, String> {
+    let mut state = OptimizerState::default();
     for (key, tensor) in tensors {
         let what = part(&key, name).unwrap_or(&key);
         let wrong = || format!("{what} has another dtype or shape");
         if what == STEP {
-            memory.steps = Some(tensor.item::<i64>().map_err(|_| wrong())?);
+            state.steps = Some(tensor.item::<i64>().map_err(|_| wrong())?);
             continue;
         }
         let fits = tensor.scalar_type() == ScalarType::Float && tensor.shape() == parameter.shape();
         let placed = if fits { tensor.to_dim_order(parameter.dim_order()).ok() } else { None };
         let placed = placed.ok_or_else(wrong)?;
         let numbers = placed.memory::<f32>().map_err(|_| wrong())?.to_vec();
-        memory.elements.insert(what.into(), numbers);
+        state.elements.insert(what.into(), numbers);
     }
-    Ok(memory)
+    Ok(state)
 }

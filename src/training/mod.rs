@@ -34,7 +34,7 @@
 mod checkpoint;
 mod optimizer;
 
-pub use optimizer::{Adam, AdamOptions, Memory, Optimizer, Sgd, SgdOptions};
+pub use optimizer::{Adam, AdamOptions, Optimizer, OptimizerState, Sgd, SgdOptions};
 
 use crate::error::{Error, TensorError};
 use crate::module::Module;

@@ -11,9 +11,9 @@ pub trait Optimizer {
     /// Optimiser state of a parameter, which
     /// [`TrainingModule::save_training`](super::TrainingModule::save_training) writes. The default
     /// implementation returns empty state.
-    fn memory(&self, name: &str) -> Memory {
+    fn state(&self, name: &str) -> OptimizerState {
         let _ = name;
-        Memory::default()
+        OptimizerState::default()
     }
 
     /// Replaces the optimiser state of a parameter with `elements` elements.
@@ -21,15 +21,24 @@ pub trait Optimizer {
     /// # Errors
     /// The state does not belong to this kind of optimiser. The message explains the mismatch;
     /// nothing is changed.
-    fn remember(&mut self, name: &str, elements: usize, memory: Memory) -> Result<(), String> {
+    fn load_state(
+        &mut self,
+        name: &str,
+        elements: usize,
+        state: OptimizerState,
+    ) -> Result<(), String> {
         let _ = (name, elements);
-        if memory == Memory::default() { Ok(()) } else { Err("this optimiser has no state".into()) }
+        if state == OptimizerState::default() {
+            Ok(())
+        } else {
+            Err("this optimiser has no state".into())
+        }
     }
 }
 
 /// Optimiser state of a parameter, with the names of PyTorch's optimisers.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Memory {
+pub struct OptimizerState {
     /// `step`: number of steps, if the optimiser counts them.
     pub steps: Option<i64>,
     /// One value per element of the parameter, in the same order: `momentum_buffer`, `exp_avg` and
@@ -37,7 +46,7 @@ pub struct Memory {
     pub elements: BTreeMap<String, Vec<f32>>,
 }
 
-impl Memory {
+impl OptimizerState {
     /// Removes the entry `name`, if present, and checks its length.
     fn take(&mut self, name: &str, elements: usize) -> Result<Option<Vec<f32>>, String> {
         let Some(found) = self.elements.remove(name) else { return Ok(None) };
@@ -132,16 +141,21 @@ impl Optimizer for Sgd {
         }
     }
 
-    fn memory(&self, name: &str) -> Memory {
+    fn state(&self, name: &str) -> OptimizerState {
         let momentum_buffers = self.momentum_buffers.get(name);
         let elements =
             momentum_buffers.map(|known| (MOMENTUM_BUFFER.into(), known.clone())).into_iter();
-        Memory { steps: None, elements: elements.collect() }
+        OptimizerState { steps: None, elements: elements.collect() }
     }
 
-    fn remember(&mut self, name: &str, elements: usize, mut memory: Memory) -> Result<(), String> {
-        let momentum_buffers = memory.take(MOMENTUM_BUFFER, elements)?;
-        memory.finish()?;
+    fn load_state(
+        &mut self,
+        name: &str,
+        elements: usize,
+        mut state: OptimizerState,
+    ) -> Result<(), String> {
+        let momentum_buffers = state.take(MOMENTUM_BUFFER, elements)?;
+        state.finish()?;
         match momentum_buffers {
             Some(momentum_buffers) => self.momentum_buffers.insert(name.into(), momentum_buffers),
             None => self.momentum_buffers.remove(name),
@@ -244,29 +258,34 @@ impl Optimizer for Adam {
         }
     }
 
-    fn memory(&self, name: &str) -> Memory {
-        let Some(moments) = self.moments.get(name) else { return Memory::default() };
+    fn state(&self, name: &str) -> OptimizerState {
+        let Some(moments) = self.moments.get(name) else { return OptimizerState::default() };
         let of = |at: usize| moments.elements.iter().map(|element| element[at]).collect();
         let elements = MOMENTS.iter().enumerate().map(|(at, name)| ((*name).into(), of(at)));
-        Memory { steps: Some(moments.steps.into()), elements: elements.collect() }
+        OptimizerState { steps: Some(moments.steps.into()), elements: elements.collect() }
     }
 
     /// Missing maxima are set to zero: PyTorch saves them only with `amsgrad`.
-    fn remember(&mut self, name: &str, elements: usize, mut memory: Memory) -> Result<(), String> {
-        if memory == Memory::default() {
+    fn load_state(
+        &mut self,
+        name: &str,
+        elements: usize,
+        mut state: OptimizerState,
+    ) -> Result<(), String> {
+        if state == OptimizerState::default() {
             self.moments.remove(name);
             return Ok(());
         }
-        let steps = memory.steps.take().and_then(|steps| i32::try_from(steps).ok());
+        let steps = state.steps.take().and_then(|steps| i32::try_from(steps).ok());
         let steps = steps.filter(|steps| *steps >= 0).ok_or("step is missing, or out of range")?;
         let [means, squares, largest] = MOMENTS;
         let [Some(means), Some(squares)] =
-            [memory.take(means, elements)?, memory.take(squares, elements)?]
+            [state.take(means, elements)?, state.take(squares, elements)?]
         else {
             return Err(format!("{means} or {squares} is missing"));
         };
-        let largest = memory.take(largest, elements)?.unwrap_or_else(|| vec![0.0; elements]);
-        memory.finish()?;
+        let largest = state.take(largest, elements)?.unwrap_or_else(|| vec![0.0; elements]);
+        state.finish()?;
         let elements = means.into_iter().zip(squares).zip(largest);
         let elements = elements.map(|((mean, square), largest)| [mean, square, largest]).collect();
         self.moments.insert(name.into(), Moments { steps, elements });

@@ -26,9 +26,9 @@ pub(crate) fn program(name: &str, args: &[Arg]) -> Vec<u8> {
         let tensor = |sizes: &[i32], scalar_type, method: &mut Method<'_>| {
             let info = TensorInfo::contiguous(scalar_type, sizes).unwrap();
             method.planned.push(info.nbytes().max(1));
-            let (place, data) = (Some((method.planned.len() - 1, 0)), TensorData::None);
+            let (location, data) = (Some((method.planned.len() - 1, 0)), TensorData::None);
             let dynamism = ShapeDynamism::Static;
-            let value = MethodTensor { info, dynamism, place, data, name: None };
+            let value = MethodTensor { info, dynamism, location, data, name: None };
             method.add(MethodValue::Tensor(value))
         };
         let index = match arg {

@@ -173,7 +173,7 @@ fn prompts_may_diverge_from_the_context() {
         let mut runner = runner_with(name, RunOn::Cpu, overrides);
         let other = [&prompt[..3], &[60, 61, 62, 63, 64, 65][..]].concat();
         runner.generate_tokens(&other, &config(50), |_| ()).unwrap();
-        assert_eq!(runner.keep_common(&prompt).unwrap(), kept, "{name}");
+        assert_eq!(runner.rewind_to_common_prefix(&prompt).unwrap(), kept, "{name}");
         let found = runner.generate_tokens(&prompt[kept..], &config(20), |_| ()).unwrap();
         assert_eq!(found.tokens, &chosen[..20], "{name}");
     }
@@ -308,7 +308,7 @@ fn recurrent_state_is_not_rewound() {
             assert_eq!(found.tokens, chosen, "{processor:?}");
             let (again, rest) = chosen.split_at(3);
             let again = [&prompt[..], again].concat();
-            assert_eq!(runner.keep_common(&again).unwrap(), 0, "{processor:?}");
+            assert_eq!(runner.rewind_to_common_prefix(&again).unwrap(), 0, "{processor:?}");
             let found = runner.generate_tokens(&again, &config(rest.len()), |_| ()).unwrap();
             assert_eq!(found.tokens, rest, "{processor:?}, again");
         }

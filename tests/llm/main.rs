@@ -9,7 +9,7 @@ mod device;
 mod forms;
 #[cfg(feature = "grammar")]
 mod grammar;
-mod pictures;
+mod images;
 mod speech;
 
 use serde_json::Value;

@@ -15,9 +15,9 @@ fn program(scalar_type: ScalarType, sizes: [usize; 2]) -> Vec<u8> {
     let sizes = sizes.map(|size| size as i32);
     let values = [1, 2, 3].map(|buffer| {
         let info = TensorInfo::contiguous(scalar_type, &sizes).unwrap();
-        let (place, data) = (Some((buffer, 0)), TensorData::None);
+        let (location, data) = (Some((buffer, 0)), TensorData::None);
         let dynamism = ShapeDynamism::DynamicBound;
-        method.add(MethodValue::Tensor(MethodTensor { info, dynamism, place, data, name: None }))
+        method.add(MethodValue::Tensor(MethodTensor { info, dynamism, location, data, name: None }))
     });
     let one = method.add(MethodValue::Scalar(Scalar::Int(1)));
     let call = |name: &str, overload: &str, args: &[usize]| Instruction::Kernel {

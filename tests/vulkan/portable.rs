@@ -56,7 +56,7 @@ fn lower<'p>(
     // Values that shared memory in the exporter's plan are now alive at the same time.
     for value in &args {
         if let MethodValue::Tensor(tensor) = &mut method.values[*value]
-            && let Some((buffer, offset)) = &mut tensor.place
+            && let Some((buffer, offset)) = &mut tensor.location
         {
             (*buffer, *offset) = (method.planned.len(), 0);
             let bytes = tensor.info.numel() * tensor.info.scalar_type.size();

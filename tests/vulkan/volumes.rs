@@ -3,7 +3,7 @@
 use crate::common::{Fixture, check, check_all, open, programs};
 use crate::device::device_is_there;
 use std::sync::Arc;
-use torchlet::graph::Place;
+use torchlet::graph::Location;
 use torchlet::vulkan::VulkanBackend;
 use torchlet::{Module, RunOn};
 
@@ -28,7 +28,7 @@ fn convolutions_over_volumes_copy_no_planes() {
             let plan = source.plan().ok_or("is not compiled")?;
             for call in plan.methods.iter().flat_map(|method| &method.calls) {
                 let copies = COPIES.iter().any(|name| call.operator.contains(name));
-                if copies || call.place == Place::Host {
+                if copies || call.location == Location::Host {
                     return Err(format!("{}: {} {}", fixture.file, call.operator, call.reason));
                 }
             }

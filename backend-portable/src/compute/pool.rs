@@ -6,7 +6,7 @@ use super::simd::{Simd, Vectorized};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fold {
     /// Maximum. NaN propagates; an empty window gives minus infinity.
-    Largest,
+    Max,
     /// Sum divided by this value; an empty window gives zero.
     Average(f32),
 }
@@ -51,7 +51,7 @@ impl PoolWindow<'_> {
     #[inline(always)]
     unsafe fn vectors<S: Simd, const V: usize, const TAIL: bool>(&mut self, s: S, c: usize) {
         let lanes = self.out.len() - c;
-        let largest = self.fold == Fold::Largest;
+        let largest = self.fold == Fold::Max;
         let mut acc = [s.splat(if largest { f32::NEG_INFINITY } else { 0.0 }); V];
         let [depth, height, width] = self.counts;
         let first = self.input.as_ptr().wrapping_add(self.at + c);
@@ -140,13 +140,13 @@ mod tests {
                         at + d * steps[0] + h * steps[1] + w * steps[2]
                     })
                 };
-                for fold in [Fold::Largest, Fold::Average(3.0)] {
+                for fold in [Fold::Max, Fold::Average(3.0)] {
                     let want: Vec<f32> = (0..channels)
                         .map(|c| {
                             let values = positions().map(|p| f64::from(input[p + c]));
                             let value = match fold {
                                 Fold::Average(by) => values.sum::<f64>() / f64::from(by),
-                                Fold::Largest => values.fold(f64::NEG_INFINITY, |a, b| {
+                                Fold::Max => values.fold(f64::NEG_INFINITY, |a, b| {
                                     if a.is_nan() || a > b { a } else { b }
                                 }),
                             };
@@ -171,7 +171,7 @@ mod tests {
             (usize::MAX, [1; 3], [0; 3]),
             (0, [usize::MAX; 3], [usize::MAX; 3]),
         ] {
-            let (input, fold) = (&input[..], Fold::Largest);
+            let (input, fold) = (&input[..], Fold::Max);
             Tier::detect().dispatch(PoolWindow { input, at, counts, steps, fold, out: &mut out });
             assert_eq!(out, [9.0; 4]);
         }

@@ -72,7 +72,7 @@ impl Stored for half::f16 {
     }
     #[inline(always)]
     fn widen_with<S: Simd>(s: S, src: &[Self], dst: &mut [f32]) {
-        if !S::HALVES {
+        if !S::HAS_F16_LOADS {
             return Self::widen(src, dst);
         }
         let len = src.len().min(dst.len());
@@ -80,7 +80,7 @@ impl Stored for half::f16 {
         let full = len - len % S::LANES;
         for at in (0..full).step_by(S::LANES) {
             // SAFETY: `LANES` elements follow in both slices, since `at + LANES <= full <= len`.
-            unsafe { s.store(dst.as_mut_ptr().add(at), s.load_halves(src.as_ptr().add(at))) };
+            unsafe { s.store(dst.as_mut_ptr().add(at), s.load_f16(src.as_ptr().add(at))) };
         }
         Self::widen(&src[full..], &mut dst[full..]);
     }

@@ -19,7 +19,7 @@ use torchlet_graph::plan::{Arena, Lifetime};
 pub(super) const READS: usize = 4;
 /// Maximum number of elements of a tensor, and of all state that a region keeps between calls (4
 /// GiB of `f32`).
-pub(super) const MOST: usize = 1 << 30;
+pub(super) const MAX: usize = 1 << 30;
 
 /// A computation with fixed shapes, strides, weights and algorithm.
 pub(super) trait Step: Send + Sync {
@@ -217,7 +217,7 @@ impl<'p> Plan<'p> {
             PlacedCall { reads, writes: location(&call.writes), step: call.step, node: call.node }
         });
         let calls = placed.collect();
-        if arena.end().checked_add(workspace.unwrap_or(0))? > MOST {
+        if arena.end().checked_add(workspace.unwrap_or(0))? > MAX {
             return None;
         }
         let needs = [arena.end(), workspace.unwrap_or(0)];

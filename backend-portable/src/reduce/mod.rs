@@ -4,16 +4,16 @@
 //! [`single`] and [`double`] compute one or two outputs in the engine's loop.
 
 mod adding;
-pub mod bins;
+pub mod bin_edges;
+pub mod bincount;
 pub(crate) mod cascade;
 mod complex;
-pub mod counts;
 pub mod distances;
 pub mod distances_backward;
-pub mod edges;
 pub(crate) mod engine;
-pub mod extremes;
 pub mod histogram;
+pub mod histogramdd;
+pub mod min_max;
 pub(crate) mod reducers;
 pub mod scans;
 pub mod segments;

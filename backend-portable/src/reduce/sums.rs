@@ -147,8 +147,8 @@ fn accumulate(
     Ok(Plan::new(if truth { of_bool } else { functions.choose(compute) }))
 }
 
-/// Returns the compute type of the output for a reduction of argument 0. An error unless the
-/// values, or the dtype in argument `dtype`, can be cast to the output.
+/// Returns the compute type of the output for a reduction of argument 0. Fails unless the dtype in
+/// argument `dtype` (default: that of the values) can be cast to the output's.
 pub(crate) fn castable(
     args: &Arguments,
     dtype: usize,

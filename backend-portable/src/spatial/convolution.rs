@@ -12,8 +12,8 @@ use crate::compute::simd::Tier;
 use crate::compute::storage::Stored;
 use crate::machine;
 use crate::number::{ComputeType, elements, elements_mut, unsupported};
-use crate::paths::{self, Paths};
 use crate::table::kernels;
+use crate::variants::{self, Variants};
 use torchlet_core::Param::{Bool, Int, IntList, OptionalTensor, Out, Tensor};
 use torchlet_core::layout::channels_last_order;
 use torchlet_core::rules::window::{ConvolutionKind, Windows, convolution, convolution_windows};
@@ -250,9 +250,9 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             let packed = if ctx.is_constant(1) { call.packed_len(tier) } else { 0 };
             let form = if packed > 0 { WeightForm::Packed } else { call.strided() };
             let floats = conv.map_or(0, |conv| call.workspace_len(&conv, tier, threads, form));
-            paths::take(match conv {
-                Some(conv) if conv.is_product(tier, form, floats) => Paths::GEMM_CONVOLUTION,
-                _ => Paths::DIRECT_CONVOLUTION,
+            variants::require(match conv {
+                Some(conv) if conv.is_gemm(tier, form, floats) => Variants::GEMM_CONVOLUTION,
+                _ => Variants::DIRECT_CONVOLUTION,
             })?;
             let bytes = floats.saturating_mul(size_of::<f32>());
             let plan = Plan::new(run_f32).with_scratch_up_to(bytes);
@@ -267,9 +267,9 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
                 Some((conv, workspace, floats))
             });
             let Some((conv, workspace, floats)) = engine else { return plain(scalar_type) };
-            paths::take(match conv.is_product(tier, call.strided(), workspace) {
-                true => Paths::GEMM_CONVOLUTION,
-                false => Paths::DIRECT_CONVOLUTION,
+            variants::require(match conv.is_gemm(tier, call.strided(), workspace) {
+                true => Variants::GEMM_CONVOLUTION,
+                false => Variants::DIRECT_CONVOLUTION,
             })?;
             let bytes = floats.saturating_mul(size_of::<f32>());
             let invoke = match scalar_type {
@@ -284,7 +284,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 
 /// The plan of a convolution that the engine does not support.
 fn plain(scalar_type: ScalarType) -> Result<Plan, KernelError> {
-    paths::take(Paths::PLAIN_CONVOLUTION)?;
+    variants::require(Variants::PLAIN_CONVOLUTION)?;
     Ok(Plan::new(match ComputeType::of(scalar_type) {
         Some(ComputeType::F64) => convolve_plain::run::<f64>,
         Some(ComputeType::I64) => convolve_plain::run::<i64>,

@@ -11,7 +11,7 @@ use crate::compute::simd::Tier;
 use crate::compute::split::{Parts, chunk_of_work, for_each_chunk_mut, for_each_job};
 use crate::linear::Ring;
 use crate::number::{load, store};
-use crate::paths::{self, Paths};
+use crate::variants::{self, Variants};
 use torchlet_core::rules::window::{Window, adaptive_range};
 use torchlet_core::{Parallel, ScalarType};
 
@@ -50,7 +50,9 @@ impl Axis {
                 let taps = window.taps(at, input);
                 TapRange { start: taps.start as isize, count: taps.count, step: window.dilation() }
             }
-            Axis::Adaptive { .. } if !paths::has(Paths::ADAPTIVE_POOLING) => TapRange::default(),
+            Axis::Adaptive { .. } if !variants::has(Variants::ADAPTIVE_POOLING) => {
+                TapRange::default()
+            }
             Axis::Adaptive { output } => {
                 let (start, end) = adaptive_range(at, input, *output);
                 TapRange { start: start as isize, count: end.saturating_sub(start), step: 1 }
@@ -147,8 +149,8 @@ impl Pooling<'_> {
     /// Whether this is max pooling.
     #[inline(always)]
     fn is_max(&self) -> bool {
-        paths::has(Paths::MAX_POOLING)
-            && (!paths::has(Paths::AVERAGE_POOLING) || self.kind == Kind::Max)
+        variants::has(Variants::MAX_POOLING)
+            && (!variants::has(Variants::AVERAGE_POOLING) || self.kind == Kind::Max)
     }
 
     /// Maximum number of outputs in a block over `dim`, such that a block has about as many taps as
@@ -329,7 +331,7 @@ impl Pooling<'_> {
                     steps: [0, 1, 2]
                         .map(|dim| ranges[dim].step.saturating_mul(strides[SPACE + dim])),
                     fold: match self.kind {
-                        Kind::Max => Fold::Largest,
+                        Kind::Max => Fold::Max,
                         Kind::Average { count_padding, divisor } => {
                             let index = [at[SPACE], at[SPACE + 1], at[SPACE + 2]];
                             let input = self.from.space();

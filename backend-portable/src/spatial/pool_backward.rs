@@ -6,8 +6,8 @@ use super::feature_map::{DIMS, FeatureMap, SPACE};
 use super::pool::{Axis, Pooled, counted};
 use super::pool_operators::{adaptive, read_windows, sliding};
 use crate::number::{load, store, unsupported};
-use crate::paths::{self, Paths};
 use crate::table::kernels;
+use crate::variants::{self, Variants};
 use torchlet_core::Param::{Bool, IntList, OptionalInt, Out, Tensor};
 use torchlet_core::rules::window::pooling;
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Param, Plan, Prepare, ScalarType};
@@ -188,7 +188,7 @@ fn run_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), Ker
 }
 
 fn prepare_adaptive_average<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    paths::take(Paths::ADAPTIVE_POOLING)?;
+    variants::require(Variants::ADAPTIVE_POOLING)?;
     expect_alike(ctx, RANK)?;
     prepare(ctx, 2, instances!(run_adaptive_average, RANK))
 }

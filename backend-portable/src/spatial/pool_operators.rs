@@ -3,8 +3,8 @@
 use super::feature_map::FeatureMap;
 use super::pool::{Axis, Kind, Pooled, Pooling};
 use crate::number::{ComputeType, unsupported};
-use crate::paths::{self, Paths};
 use crate::table::kernels;
+use crate::variants::{self, Variants};
 use torchlet_core::Param::{Bool, IntList, OptionalInt, Out, Tensor};
 use torchlet_core::rules::window::{Windows, adaptive_pooling, pooling, windows};
 use torchlet_core::{
@@ -187,7 +187,7 @@ fn run<C: Pooled>(
 }
 
 fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<Plan, KernelError> {
-    paths::take(Paths::AVERAGE_POOLING)?;
+    variants::require(Variants::AVERAGE_POOLING)?;
     let windows = read_windows(ctx, RANK, 1, None)?;
     if out == 7 && ctx.optional_int(6)? == Some(0) {
         return Err(KernelError::argument(6, "must not be zero"));
@@ -206,7 +206,7 @@ fn average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelE
 }
 
 fn max_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    paths::take(Paths::MAX_POOLING)?;
+    variants::require(Variants::MAX_POOLING)?;
     let windows = read_windows(ctx, RANK, 1, Some(4))?;
     let sizes = pooling(&ctx.info(0)?.sizes, &windows, ctx.bool(5)?);
     prepare(ctx, sizes, (6, Some(7)), instances!(max_pool, RANK))
@@ -219,13 +219,13 @@ fn max_pool<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), Kernel
 }
 
 fn adaptive_average_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    paths::take(Paths::AVERAGE_POOLING.and(Paths::ADAPTIVE_POOLING))?;
+    variants::require(Variants::AVERAGE_POOLING.union(Variants::ADAPTIVE_POOLING))?;
     let sizes = adaptive_pooling(&ctx.info(0)?.sizes, &ctx.ints(1)?, RANK);
     prepare(ctx, sizes, (2, None), instances!(adaptive_average, RANK))
 }
 
 fn adaptive_max_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    paths::take(Paths::MAX_POOLING.and(Paths::ADAPTIVE_POOLING))?;
+    variants::require(Variants::MAX_POOLING.union(Variants::ADAPTIVE_POOLING))?;
     let sizes = adaptive_pooling(&ctx.info(0)?.sizes, &ctx.ints(1)?, RANK);
     prepare(ctx, sizes, (2, Some(3)), instances!(adaptive_max_pool, RANK))
 }

@@ -1,7 +1,7 @@
 //! Queries the limits of a device.
 
 use ash::vk;
-use torchlet_gpu::device::{DeviceLimits, Limits, MOST_INVOCATIONS, NEEDED_BUFFERS};
+use torchlet_gpu::device::{DeviceLimits, Limits, MAX_INVOCATIONS, NEEDED_BUFFERS};
 
 /// Returns the limits that a device reports; `allocation` is the maximum size of one memory
 /// allocation.
@@ -50,7 +50,7 @@ fn invocations_of(device: &vk::PhysicalDeviceLimits) -> u32 {
 /// If a limit of a device is too low for the shaders, describes that limit for the user.
 pub(crate) fn lacking(device: &vk::PhysicalDeviceLimits) -> Option<String> {
     let needs = [
-        ("invocations per workgroup", invocations_of(device), MOST_INVOCATIONS),
+        ("invocations per workgroup", invocations_of(device), MAX_INVOCATIONS),
         ("storage buffers per shader", buffers_of(device), NEEDED_BUFFERS),
     ];
     let (what, has, needed) = needs.into_iter().find(|(_, has, needed)| has < needed)?;

@@ -3,12 +3,12 @@
 use super::cache_file::CacheFile;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use torchlet_gpu::device::{Best, Question};
+use torchlet_gpu::device::{TuningKey, TuningResult};
 use torchlet_gpu::matrix_units;
 
 /// The autotuning results for one device.
 pub(crate) struct TuningResults {
-    known: Mutex<HashMap<Question, Best>>,
+    known: Mutex<HashMap<TuningKey, TuningResult>>,
     file: Option<CacheFile>,
 }
 
@@ -17,12 +17,15 @@ pub(crate) struct TuningResults {
 const ENTRY: usize = 14;
 
 /// Parses results from the bytes of a file.
-fn entries(bytes: &[u8]) -> impl Iterator<Item = (Question, Best)> {
+fn entries(bytes: &[u8]) -> impl Iterator<Item = (TuningKey, TuningResult)> {
     bytes.as_chunks::<ENTRY>().0.iter().map(
         |[a, b, c, d, e, f, g, h, variant, share @ .., tried]| {
             let question = u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]);
             let share = f32::from_le_bytes(*share);
-            (Question::from_hash(question), Best { variant: *variant, share, tried: *tried })
+            (
+                TuningKey::from_hash(question),
+                TuningResult { variant: *variant, share, tried: *tried },
+            )
         },
     )
 }
@@ -35,13 +38,13 @@ impl TuningResults {
     }
 
     /// Returns all known results.
-    pub(crate) fn all(&self) -> HashMap<Question, Best> {
+    pub(crate) fn all(&self) -> HashMap<TuningKey, TuningResult> {
         self.lock().clone()
     }
 
     /// Adds results. Also merges them into the file, which may have results of other processes. A
     /// write error is ignored: the results will be measured again.
-    pub(crate) fn keep(&self, more: impl IntoIterator<Item = (Question, Best)>) {
+    pub(crate) fn keep(&self, more: impl IntoIterator<Item = (TuningKey, TuningResult)>) {
         let mut known = self.lock();
         known.extend(more);
         let Some(file) = &self.file else { return };
@@ -51,7 +54,7 @@ impl TuningResults {
                 *own = best;
             }
         }
-        let mut all: Vec<(Question, Best)> = known.iter().map(|(a, b)| (*a, *b)).collect();
+        let mut all: Vec<(TuningKey, TuningResult)> = known.iter().map(|(a, b)| (*a, *b)).collect();
         all.sort_unstable_by_key(|(question, _)| *question);
         let mut bytes = Vec::with_capacity(all.len() * ENTRY);
         for (question, best) in all {
@@ -63,7 +66,7 @@ impl TuningResults {
         let _ = file.write(&bytes);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Question, Best>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TuningKey, TuningResult>> {
         // Poisoning can be ignored: a panic cannot leave the guarded data half-changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,10 +92,10 @@ mod tests {
         let key = CacheKey { vendor: 1, device: 2, driver: 3, uuid: [4; 16] };
         let folder = std::env::temp_dir().join(format!("torchlet-found-{}", std::process::id()));
         let file = || Some(CacheFile::new(&folder, key, Holds::Choices));
-        let [a, b] = ["a", "b"].map(Question::of);
+        let [a, b] = ["a", "b"].map(TuningKey::of);
         let [first, second] = [TuningResults::new(file()), TuningResults::new(file())];
         assert!(first.all().is_empty());
-        let best = |variant, tried| Best { variant, share: 0.5, tried };
+        let best = |variant, tried| TuningResult { variant, share: 0.5, tried };
         first.keep([(a, best(3, 4))]);
         // Another process with fewer measurements for the same question does not overwrite the
         // result.

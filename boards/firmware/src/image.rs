@@ -6,7 +6,7 @@ use crate::{damaged, model};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use torchlet::core::{ARENA_ALIGN, AlignedBytes, ArenaBlock};
-use torchlet::firmware::{Error, Once};
+use torchlet::firmware::{Error, TakeOnce};
 
 include!(concat!(env!("OUT_DIR"), "/models.rs"));
 
@@ -54,9 +54,11 @@ const PLANNED: usize = max_over_models!(Model::planned_bytes);
 const SECOND: usize = max_over_models!(Model::second_bytes);
 const SCRATCH: usize = max_over_models!(scratch);
 
-static ARENA_MEMORY: Once<[ArenaBlock; BLOCKS]> = Once::new([ArenaBlock::UNINIT; BLOCKS]);
-static PLANNED_MEMORY: Once<AlignedBytes<[u8; PLANNED]>> = Once::new(AlignedBytes([0; PLANNED]));
-static SCRATCH_MEMORY: Once<AlignedBytes<[u8; SCRATCH]>> = Once::new(AlignedBytes([0; SCRATCH]));
+static ARENA_MEMORY: TakeOnce<[ArenaBlock; BLOCKS]> = TakeOnce::new([ArenaBlock::UNINIT; BLOCKS]);
+static PLANNED_MEMORY: TakeOnce<AlignedBytes<[u8; PLANNED]>> =
+    TakeOnce::new(AlignedBytes([0; PLANNED]));
+static SCRATCH_MEMORY: TakeOnce<AlignedBytes<[u8; SCRATCH]>> =
+    TakeOnce::new(AlignedBytes([0; SCRATCH]));
 
 impl Memory<'static> {
     /// Takes all memory of the image; fails the second time.
@@ -80,7 +82,7 @@ unsafe impl Sync for Second {}
 
 #[unsafe(link_section = ".uninit.second")]
 static SECOND_MEMORY: Second = Second(UnsafeCell::new(MaybeUninit::uninit()));
-static SECOND_TAKEN: Once<()> = Once::new(());
+static SECOND_TAKEN: TakeOnce<()> = TakeOnce::new(());
 
 /// The memory, zeroed.
 fn second(_once: &'static mut ()) -> &'static mut [u8] {

@@ -8,10 +8,10 @@ use crate::{Failed, checked};
 use defmt::println;
 use torchlet::core::Serial;
 use torchlet::core::rules::window::Window;
-use torchlet::firmware::{Error, Once};
+use torchlet::firmware::{Error, TakeOnce};
 use torchlet::portable::compute::q8::convolve::{self, Convolution, Extent};
 use torchlet::portable::compute::q8::depthwise::{self, Depthwise};
-use torchlet::portable::compute::q8::product::{self, Rows, Target, Weights};
+use torchlet::portable::compute::q8::gemm::{self, Rows, Target, Weights};
 use torchlet::portable::compute::q8::{Results, Scale};
 use torchlet::portable::compute::simd::Tier;
 
@@ -34,7 +34,7 @@ struct Buffers {
     bias: [i32; CHANNELS],
 }
 
-static BUFFERS: Once<Buffers> = Once::new(Buffers {
+static BUFFERS: TakeOnce<Buffers> = TakeOnce::new(Buffers {
     workspace: [0; 2048],
     input: [0; 4096],
     weights: [0; 16 * 1024],
@@ -162,7 +162,7 @@ fn product(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Error> {
     let workspaces: [&mut [i16]; 2] = [&mut buffers.workspace, &mut []];
     for (out, workspace) in buffers.outs.iter_mut().zip(workspaces) {
         let target = Target { results: &results, first: 0, out, out_stride: channels };
-        product::multiply(Tier::detect(), rows, weights, target, workspace);
+        gemm::multiply(Tier::detect(), rows, weights, target, workspace);
     }
     Ok(count * channels)
 }

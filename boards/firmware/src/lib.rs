@@ -126,14 +126,14 @@ macro_rules! try_faults {
         ];
         const MODEL: $crate::Model =
             $crate::model!($module, stringify!($module), 1, $input, COPIES);
-        static ROOM: torchlet::firmware::Once<
+        static ROOM: torchlet::firmware::TakeOnce<
             $crate::Room<
                 { MODEL.arena.div_ceil(torchlet::core::ARENA_ALIGN) },
                 { MODEL.planned_bytes() },
                 { MODEL.second_bytes() },
                 { MODEL.scratch },
             >,
-        > = torchlet::firmware::Once::new($crate::Room::new());
+        > = torchlet::firmware::TakeOnce::new($crate::Room::new());
         match ROOM.take() {
             Ok(room) => $crate::try_faults(&MODEL, &mut room.memory()),
             Err(_) => false,

@@ -5,9 +5,9 @@ use torchlet_core::Serial;
 use torchlet_core::rules::window::Window;
 use torchlet_portable::compute::q8::convolve::{self, Convolution, Extent};
 use torchlet_portable::compute::q8::depthwise::{self, Depthwise};
-use torchlet_portable::compute::q8::elementwise::{self, Means, Product, Sum};
+use torchlet_portable::compute::q8::elementwise::{self, Context, Product, Sum};
 use torchlet_portable::compute::q8::pool::{Pooling, pool};
-use torchlet_portable::compute::q8::product::{self, Rows, Target, Weights};
+use torchlet_portable::compute::q8::gemm::{self, Rows, Target, Weights};
 use torchlet_portable::compute::q8::softmax::Softmax;
 use torchlet_portable::compute::q8::{Results, Scale};
 use torchlet_portable::compute::simd::Tier;
@@ -25,7 +25,7 @@ pub enum Kind {
     Depthwise(Sides, usize),
     Linear,
     Average(Sides),
-    Largest(Sides),
+    Max(Sides),
     Sum,
     Product,
     Softmax,
@@ -125,8 +125,8 @@ pub const LAYERS: &[Layer] = {
             [16, 16, 16],
             0,
         ),
-        layer("largest 2x2/2 16 8x8", Largest([[2, 2], [2, 2], [0, 0]]), [8, 8, 16], [4, 4, 16], 0),
-        layer("largest 3x3/2 32 32x32", Largest(THREE_BY_TWO), [32, 32, 32], [16, 16, 32], 0),
+        layer("largest 2x2/2 16 8x8", Max([[2, 2], [2, 2], [0, 0]]), [8, 8, 16], [4, 4, 16], 0),
+        layer("largest 3x3/2 32 32x32", Max(THREE_BY_TWO), [32, 32, 32], [16, 16, 32], 0),
         layer("sum 16 32x32", Sum, [32, 32, 16], [32, 32, 16], -1),
         layer("sum 32 16x16", Sum, [16, 16, 32], [16, 16, 32], -1),
         layer("sum 64 8x8", Sum, [8, 8, 64], [8, 8, 64], -1),
@@ -170,7 +170,7 @@ impl Layer {
         let workspace = if fast { &mut workspace[..] } else { &mut [] };
         let [offset, out_offset] = OFFSETS;
         let tier = Tier::detect();
-        let means = Means { tier, parallel: &Serial };
+        let context = Context { tier, parallel: &Serial };
         let channels = ..to.channels;
         // Requantization for layers with per-channel scales.
         let results = |multipliers, shifts, bias| {
@@ -205,25 +205,25 @@ impl Layer {
                     BOUNDS,
                 );
                 let target = Target { results: &results, first: 0, out, out_stride: to.channels };
-                product::multiply(tier, rows, weights, target, workspace);
+                gemm::multiply(tier, rows, weights, target, workspace);
             }
             Kind::Average(sides) => {
                 pool(tier, &Serial, Pooling::Average, windows(sides), [from, to], input, out);
             }
-            Kind::Largest(sides) => {
-                let pooling = Pooling::Largest(-128, 127);
+            Kind::Max(sides) => {
+                let pooling = Pooling::Max(-128, 127);
                 pool(tier, &Serial, pooling, windows(sides), [from, to], input, out);
             }
             Kind::Sum => {
                 let sum = Sum {
                     zeros: OFFSETS,
                     scales: [scale(0x5000_0000, 0), scale(0x4800_0000, -1)],
-                    room: 20,
+                    headroom: 20,
                     scale: scale(0x6000_0000, -19),
                     offset: out_offset,
                     bounds: BOUNDS,
                 };
-                elementwise::add(means, sum, [&input[..out.len()], &second[..out.len()]], out);
+                elementwise::add(context, sum, [&input[..out.len()], &second[..out.len()]], out);
             }
             Kind::Product => {
                 let product = Product {
@@ -233,7 +233,7 @@ impl Layer {
                     bounds: BOUNDS,
                 };
                 elementwise::multiply(
-                    means,
+                    context,
                     product,
                     [&input[..out.len()], &second[..out.len()]],
                     out,

@@ -42,7 +42,7 @@ impl<'a> Peer<'a> {
             Kind::Depthwise(sides, outputs) => (1, sides, outputs),
             Kind::Linear => (2, NONE, 1),
             Kind::Average(sides) => (3, sides, 1),
-            Kind::Largest(sides) => (4, sides, 1),
+            Kind::Max(sides) => (4, sides, 1),
             Kind::Sum => (5, NONE, 1),
             Kind::Product => (6, NONE, 1),
             Kind::Softmax => (7, NONE, 1),

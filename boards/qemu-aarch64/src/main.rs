@@ -130,7 +130,7 @@ fn registry() -> Result<Registry<'static>, String> {
 /// Compiles a program.
 fn compile(program: &'static [u8]) -> Result<&'static [u8], String> {
     let opened = Program::from_bytes(program).map_err(|error| format!("{error}"))?;
-    let compiled = cpu::compile(&opened, &[], Processors::KERNELS, &registry()?);
+    let compiled = cpu::compile(&opened, &[], Processors::NONE, &registry()?);
     let package = compiled.and_then(|compiled| compiled.program.write());
     Ok(leaked_copy(&package.map_err(|error| format!("{error}"))?.to_bytes()))
 }

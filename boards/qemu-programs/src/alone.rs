@@ -8,7 +8,7 @@ use crate::{
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use torchlet::core::{InputError, LoadOptions, MethodMemory, Program, Registry, Scalar, TensorRef};
-use torchlet::firmware::{Error, Lent, Memory, Once};
+use torchlet::firmware::{Error, Lent, Memory, TakeOnce};
 
 pub(crate) const TESTS: &[Test] = &[
     ("several methods", several_methods),
@@ -182,7 +182,7 @@ impl<const BYTES: usize> Second<BYTES> {
     }
 
     /// The memory, zeroed.
-    fn take(&'static self, once: &'static Once<()>) -> Result<&'static mut [u8], Error> {
+    fn take(&'static self, once: &'static TakeOnce<()>) -> Result<&'static mut [u8], Error> {
         once.take()?;
         // SAFETY: each memory has its own `once`, in the two functions below, so it is returned
         // only once.
@@ -195,7 +195,7 @@ fn two_memories() -> Result<(), Failed> {
     use lstm_step_apart::{PROGRAM, forward, registry};
     #[unsafe(link_section = ".uninit.second")]
     static STATE: Second<{ forward::PLANNED[1] }> = Second::new();
-    static TAKEN: Once<()> = Once::new(());
+    static TAKEN: TakeOnce<()> = TakeOnce::new(());
     let mut memory = forward::memory()?;
     memory.planned[1] = STATE.take(&TAKEN)?;
     let program = Program::from_bytes(PROGRAM)?;
@@ -215,7 +215,7 @@ fn integers_in_second_memory() -> Result<(), Failed> {
     use digits::{PROGRAM, forward, registry};
     #[unsafe(link_section = ".uninit.second")]
     static ACTIVATIONS: Second<{ forward::PLANNED[0] }> = Second::new();
-    static TAKEN: Once<()> = Once::new(());
+    static TAKEN: TakeOnce<()> = TakeOnce::new(());
     let mut memory = forward::memory()?;
     memory.planned[0] = ACTIVATIONS.take(&TAKEN)?;
     let program = Program::from_bytes(PROGRAM)?;

@@ -61,15 +61,17 @@ fn memory(text: &mut String, found: &MethodAnalysis, lent: &[(String, usize)], i
     line(text, "///\n/// # Errors\n/// If it was already taken.");
     line(text, "pub fn memory() -> Result<Memory, Error> {");
     line(text, "    const BLOCKS: usize = ARENA.div_ceil(core::ARENA_ALIGN);");
-    line(text, "    static ARENA_MEMORY: Once<[core::ArenaBlock; BLOCKS]> =");
-    line(text, "        Once::new([core::ArenaBlock::UNINIT; BLOCKS]);");
+    line(text, "    static ARENA_MEMORY: TakeOnce<[core::ArenaBlock; BLOCKS]> =");
+    line(text, "        TakeOnce::new([core::ArenaBlock::UNINIT; BLOCKS]);");
     statics(text, planned, scratch);
     for (index, (_, size)) in lent.iter().enumerate() {
         line(
             text,
-            &format!("    static LENT_MEMORY_{index}: Once<core::AlignedBytes<[u8; {size}]>> ="),
+            &format!(
+                "    static LENT_MEMORY_{index}: TakeOnce<core::AlignedBytes<[u8; {size}]>> ="
+            ),
         );
-        line(text, &format!("        Once::new(core::AlignedBytes([0; {size}]));"));
+        line(text, &format!("        TakeOnce::new(core::AlignedBytes([0; {size}]));"));
     }
     line(text, "    Ok(firmware::Memory {");
     line(text, "        arena: &mut core::ArenaBlock::bytes(ARENA_MEMORY.take()?)[..ARENA],");

@@ -198,8 +198,8 @@ fn copy_of(method: &mut Method<'_>, value: usize) -> Option<usize> {
         return None;
     }
     let (info, dynamism) = (tensor.info.clone(), tensor.dynamism);
-    let (place, data, name) = (None, TensorData::None, None);
-    Some(method.add(MethodValue::Tensor(MethodTensor { info, dynamism, place, data, name })))
+    let (location, data, name) = (None, TensorData::None, None);
+    Some(method.add(MethodValue::Tensor(MethodTensor { info, dynamism, location, data, name })))
 }
 
 /// A value, and its items if it is a list.

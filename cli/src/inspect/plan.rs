@@ -3,7 +3,9 @@
 use crate::terminal::{FAINT, NAME, TITLE, WARN, count, paint};
 use anstream::println;
 use serde_json::{Value, json};
-use torchlet::graph::{CallOrigin, Estimate, MethodReport, PartReport, Place, PlacedCall, Report};
+use torchlet::graph::{
+    CallOrigin, CallReport, Estimate, Location, MethodReport, PartReport, Report,
+};
 use torchlet::{Module, Origin};
 
 /// Shows the compiler's decision for each call.
@@ -56,15 +58,15 @@ fn show_method(method: &MethodReport) {
     let mut calls = method.calls.as_slice();
     while let Some(first) = calls.first() {
         let is_beside =
-            |call: &&PlacedCall| call.place == first.place && call.reason == first.reason;
+            |call: &&CallReport| call.location == first.location && call.reason == first.reason;
         // Calls on the preferred processor are summarized; for others, only neighbours with equal
         // operator and reason are joined.
-        let by_preference = first.reason.is_empty() && first.place != Place::Host;
-        let is_joined = |call: &&PlacedCall| {
+        let by_preference = first.reason.is_empty() && first.location != Location::Host;
+        let is_joined = |call: &&CallReport| {
             is_beside(call) && (by_preference || call.operator == first.operator)
         };
         let (joined, rest) = calls.split_at(calls.iter().take_while(is_joined).count().max(1));
-        let place = format!("{:<12}", place(&first.place));
+        let place = format!("{:<12}", place(&first.location));
         let numbers = paint(FAINT, format!("{:>6}", numbers(method, joined)));
         let line = match by_preference {
             true => format!("{numbers}  {place} {}", count(joined.len(), "call")),
@@ -123,9 +125,9 @@ fn wrapped(words: &[String]) -> Vec<String> {
     lines
 }
 
-fn place(place: &Place) -> String {
+fn place(place: &Location) -> String {
     match place {
-        Place::Device(delegate) => format!("delegate {delegate}"),
+        Location::Device(delegate) => format!("delegate {delegate}"),
         _ => "kernel".to_owned(),
     }
 }
@@ -140,8 +142,8 @@ fn part(origin: CallOrigin) -> Option<u32> {
 
 /// Formats the instruction indices of the first and the last call in the exported program. Elided
 /// views have no instruction and are skipped.
-fn numbers(method: &MethodReport, calls: &[PlacedCall]) -> String {
-    let number = |call: &PlacedCall| {
+fn numbers(method: &MethodReport, calls: &[CallReport]) -> String {
+    let number = |call: &CallReport| {
         let origin = method.origin(call.number)?;
         Some(match part(origin) {
             Some(part) => format!("{}.{part}", origin.instruction),
@@ -158,8 +160,8 @@ fn numbers(method: &MethodReport, calls: &[PlacedCall]) -> String {
 
 /// Describes where a part runs, and its estimated time there and on other processors.
 fn described(part: &PartReport) -> String {
-    let place = match &part.place {
-        Place::Device(delegate) => format!("delegate {delegate}"),
+    let place = match &part.location {
+        Location::Device(delegate) => format!("delegate {delegate}"),
         _ => "kernels".to_owned(),
     };
     let calls = count(part.calls, "call");
@@ -182,7 +184,7 @@ pub(crate) fn object(report: Option<&Report>) -> Value {
             if let Some(part) = origin.and_then(part) {
                 object["part"] = part.into();
             }
-            if let Place::Device(delegate) = call.place {
+            if let Location::Device(delegate) = call.location {
                 object["delegate"] = delegate.into();
             }
             if !call.reason.is_empty() {
@@ -195,7 +197,7 @@ pub(crate) fn object(report: Option<&Report>) -> Value {
             let estimates = estimates.map(|it| (it.processor.clone(), it.nanoseconds.into()));
             let mut object = json!({ "calls": part.calls });
             object["nanoseconds"] = Value::Object(estimates.collect());
-            if let Place::Device(delegate) = part.place {
+            if let Location::Device(delegate) = part.location {
                 object["delegate"] = delegate.into();
             }
             object

@@ -162,14 +162,14 @@ fn runner_with_profiler(
     let overrides = options.overrides();
     if options.pieces.shard.is_empty() {
         let opened = start.elapsed();
-        return Ok(Runner::new(module, tokenizer, &overrides)?.opened_in(opened));
+        return Ok(Runner::new(module, tokenizer, &overrides)?.with_load_time(opened));
     }
     let mut programs: Vec<Box<dyn Model>> = vec![Box::new(module)];
     for shard in &options.pieces.shard {
         programs.push(Box::new(open(shard)?));
     }
     let opened = start.elapsed();
-    Ok(Runner::new(Shards::new(programs), tokenizer, &overrides)?.opened_in(opened))
+    Ok(Runner::new(Shards::new(programs), tokenizer, &overrides)?.with_load_time(opened))
 }
 
 /// Makes Ctrl-C stop the current generation. Without one, or on the second press, it ends the

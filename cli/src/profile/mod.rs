@@ -18,7 +18,7 @@ use std::sync::Arc;
 use torchlet::graph::CallOrigin;
 use torchlet::{Module, Origin, RunOn};
 use torchlet_devtools::{Profile, Recorder, Recording, Row, etdump, flame, trace};
-use torchlet_page::Modules;
+use torchlet_page::SourceModules;
 use work::Work;
 
 /// A profile with the data that is shown beside it.

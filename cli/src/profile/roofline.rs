@@ -234,9 +234,9 @@ impl Builder {
         Ok(Builder { method, info, size })
     }
 
-    fn tensor(&mut self, place: Option<(usize, usize)>, data: TensorData<'static>) -> usize {
+    fn tensor(&mut self, location: Option<(usize, usize)>, data: TensorData<'static>) -> usize {
         let (info, dynamism, name) = (self.info.clone(), ShapeDynamism::Static, None);
-        self.method.add(MethodValue::Tensor(MethodTensor { info, dynamism, place, data, name }))
+        self.method.add(MethodValue::Tensor(MethodTensor { info, dynamism, location, data, name }))
     }
 
     /// Adds a tensor with planned memory of its own.
@@ -381,7 +381,7 @@ mod tests {
     use super::*;
     use crate::arguments::{Arguments, Command};
     use clap::Parser;
-    use torchlet::graph::Place;
+    use torchlet::graph::Location;
 
     fn options(threads: &str) -> ModelOptions {
         let line = ["torchlet", "profile", "x", "--threads", threads, "--memory-limit", "1"];
@@ -408,7 +408,7 @@ mod tests {
         assert!(matmul.fastest().unwrap().unwrap() > 0.0);
         // The engine runs it, as in user programs.
         let parts = &matmul.module.plan().unwrap().methods[0].parts;
-        assert!(parts.iter().all(|part| part.place == Place::Device(0)), "{parts:?}");
+        assert!(parts.iter().all(|part| part.location == Location::Device(0)), "{parts:?}");
         let mut method = matmul.module.method(METHOD).unwrap();
         let lhs: Vec<f32> = method.input_mut(0).unwrap().data_mut::<f32>().unwrap().to_vec();
         // Input and constant have equal values.

@@ -10,7 +10,7 @@ use std::path::Path;
 use torchlet::Module;
 use torchlet::core::Registry;
 use torchlet::graph::{self, CallOrigin};
-use torchlet_page::Modules;
+use torchlet_page::SourceModules;
 use zip::ZipArchive;
 
 /// Maximum uncompressed size of an archive entry.
@@ -193,7 +193,7 @@ fn kind(operator: &str) -> &str {
     }
 }
 
-impl Modules for Source {
+impl SourceModules for Source {
     fn compiled(&self, number: u32) -> Option<&str> {
         let origin = self.numbers.get(usize::try_from(number).ok()?).copied().flatten()?;
         let instruction = u32::try_from(origin.instruction).ok()?;

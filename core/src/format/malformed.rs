@@ -103,11 +103,11 @@ const _: () = assert!(Part::ALL.len() < 1 << PART_BITS);
 
 impl Part {
     /// Creates the error for this part, at a byte offset or index.
-    pub const fn at(self, place: usize) -> Malformed {
+    pub const fn at(self, position: usize) -> Malformed {
         let max = usize::MAX >> PART_BITS;
-        let place = if place > max { max } else { place };
+        let position = if position > max { max } else { position };
         // Parts count from 1, so the word is never zero.
-        let word = place << PART_BITS | (self as usize + 1);
+        let word = position << PART_BITS | (self as usize + 1);
         match NonZeroUsize::new(word) {
             Some(word) => Malformed(word),
             None => Malformed(NonZeroUsize::MIN),
@@ -124,27 +124,27 @@ impl Malformed {
 
     /// Position: offset from the start of the flatbuffer or index, according to the part's name.
     /// Saturates at 2^26 - 1 on 32-bit machines.
-    pub fn place(self) -> usize {
+    pub fn position(self) -> usize {
         self.0.get() >> PART_BITS
     }
 }
 
 impl core::fmt::Debug for Malformed {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Malformed({:?}, {})", self.part(), self.place())
+        write!(f, "Malformed({:?}, {})", self.part(), self.position())
     }
 }
 
 impl core::fmt::Display for Malformed {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "malformed {} {}", self.part().name(), self.place())
+        write!(f, "malformed {} {}", self.part().name(), self.position())
     }
 }
 
 #[cfg(feature = "defmt")]
 impl defmt::Format for Malformed {
     fn format(&self, f: defmt::Formatter<'_>) {
-        defmt::write!(f, "malformed {} {}", self.part().name(), self.place());
+        defmt::write!(f, "malformed {} {}", self.part().name(), self.position());
     }
 }
 
@@ -159,8 +159,8 @@ mod tests {
         assert_eq!(size_of::<Result<(), Malformed>>(), size_of::<usize>());
         for part in Part::ALL {
             let malformed = part.at(1234);
-            assert_eq!((malformed.part(), malformed.place()), (*part, 1234));
+            assert_eq!((malformed.part(), malformed.position()), (*part, 1234));
         }
-        assert_eq!(Part::Vector.at(usize::MAX).place(), usize::MAX >> PART_BITS);
+        assert_eq!(Part::Vector.at(usize::MAX).position(), usize::MAX >> PART_BITS);
     }
 }

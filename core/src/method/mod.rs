@@ -168,16 +168,16 @@ impl KernelCall<'_> {
     fn uses(&self) -> RuntimeFeatures {
         let view = self.kernel.view().is_some();
         // Kernels can write scalars of any type.
-        let variable = RuntimeFeatures::VARIABLE.and(RuntimeFeatures::FLOAT_SCALARS);
+        let variable = RuntimeFeatures::VARIABLE.union(RuntimeFeatures::FLOAT_SCALARS);
         let mut uses = if self.dynamic { variable } else { RuntimeFeatures::NONE };
         if view {
-            uses = uses.and(RuntimeFeatures::VIEWS);
+            uses = uses.union(RuntimeFeatures::VIEWS);
         } else if self.known != KnownOverlap::Disjoint {
-            uses = uses.and(RuntimeFeatures::SHARING);
+            uses = uses.union(RuntimeFeatures::SHARING);
         }
         match self.packed {
             Packed::None => uses,
-            _ => uses.and(RuntimeFeatures::PACKING),
+            _ => uses.union(RuntimeFeatures::PACKING),
         }
     }
 }

@@ -115,7 +115,7 @@ impl<'m> MethodMeta<'m> {
     /// # Errors
     /// The file is malformed, or exceeds the limits.
     pub fn table_bytes(&self, limits: &Limits) -> Result<usize, InitError> {
-        Ok(self.table_use(limits, PointerWidth::HERE)?.total())
+        Ok(self.table_use(limits, PointerWidth::TARGET)?.total())
     }
 
     /// Sizes of the method's tables on a machine with this pointer width, which may differ from
@@ -196,7 +196,7 @@ impl<'m> MethodMeta<'m> {
             crate::log::debug!("loading method {}", self.name());
             let counts = self.counts(&options.limits)?;
             self.check_missing(registry)?;
-            let table_use = counts.table_use(PointerWidth::HERE).ok_or(InitError::TooLarge)?;
+            let table_use = counts.table_use(PointerWidth::TARGET).ok_or(InitError::TooLarge)?;
             let (needed, available) = (table_use.total(), memory.arena.len());
             let (tables, arena) =
                 memory.arena.split_at_mut_checked(needed).ok_or(InitError::MemoryTooSmall {
@@ -263,13 +263,13 @@ impl<'m> Prepared<'m> {
         let mut uses = RuntimeFeatures::NONE;
         let Tables { values, instructions, delegates, .. } = &self.tables;
         if !delegates.is_empty() {
-            uses = uses.and(RuntimeFeatures::DELEGATES);
+            uses = uses.union(RuntimeFeatures::DELEGATES);
         }
         if values.first_variable().is_some() {
-            uses = uses.and(RuntimeFeatures::VARIABLE);
+            uses = uses.union(RuntimeFeatures::VARIABLE);
         }
         for (value, _) in values.iter() {
-            uses = uses.and(match value {
+            uses = uses.union(match value {
                 Value::String(_) => RuntimeFeatures::STRINGS,
                 Value::Double(_) => RuntimeFeatures::FLOAT_SCALARS,
                 Value::IntList(_) | Value::DoubleList(_) | Value::BoolList(_) => {
@@ -286,7 +286,7 @@ impl<'m> Prepared<'m> {
             });
         }
         for instruction in instructions.iter() {
-            uses = uses.and(match instruction {
+            uses = uses.union(match instruction {
                 Instruction::Kernel(call) => call.uses(),
                 Instruction::Delegate { .. } => RuntimeFeatures::DELEGATES,
                 Instruction::Move { .. } | Instruction::JumpFalse { .. } => {
@@ -300,7 +300,7 @@ impl<'m> Prepared<'m> {
             if let Some(extra) = value.tensor.extra_tensor_info()?
                 && extra.location()? == 1
             {
-                uses = uses.and(RuntimeFeatures::EXTERNAL_DATA);
+                uses = uses.union(RuntimeFeatures::EXTERNAL_DATA);
             }
         }
         Ok(uses)

@@ -74,7 +74,7 @@ impl EntryLayouts {
 /// Checks the table sizes of the compilation target, so the sizes for other pointer widths are
 /// verified whenever such a target is compiled.
 const _: () = {
-    let (here, declared) = (EntryLayouts::HERE, EntryLayouts::of(PointerWidth::HERE));
+    let (here, declared) = (EntryLayouts::HERE, EntryLayouts::of(PointerWidth::TARGET));
     assert!(here.region.0 == declared.region.0 && here.region.1 == declared.region.1);
     assert!(here.entry.0 == declared.entry.0 && here.entry.1 == declared.entry.1);
     assert!(here.cell.0 == declared.cell.0 && here.cell.1 == declared.cell.1);
@@ -234,7 +234,7 @@ impl<'m> Tables<'m> {
         Self::decode_into(meta, counts, &mut arena).map_err(|error| match error {
             DecodeError::Exhausted => {
                 // Report the total size instead of the end of the failed allocation.
-                match counts.table_use(PointerWidth::HERE) {
+                match counts.table_use(PointerWidth::TARGET) {
                     Some(whole) => {
                         let needed = whole.total();
                         InitError::MemoryTooSmall { memory: tables, needed, available }

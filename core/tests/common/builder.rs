@@ -20,7 +20,7 @@ pub struct Tensor {
     sizes: Vec<i32>,
     dim_order: Vec<u8>,
     /// Memory id as in the file (0 is reserved), and offset.
-    place: Option<(u32, u64)>,
+    location: Option<(u32, u64)>,
     data: u32,
     dynamism: i8,
     name: Option<&'static str>,
@@ -32,7 +32,7 @@ pub fn tensor(sizes: &[i32]) -> Tensor {
         scalar_type: ScalarType::Float,
         sizes: sizes.to_vec(),
         dim_order: (0..sizes.len() as u8).collect(),
-        place: None,
+        location: None,
         data: 0,
         dynamism: 0,
         name: None,
@@ -42,7 +42,7 @@ pub fn tensor(sizes: &[i32]) -> Tensor {
 impl Tensor {
     /// Places the tensor at an offset of planned buffer `buffer`, which counts from 0.
     pub fn at(mut self, buffer: u32, offset: u64) -> Self {
-        self.place = Some((buffer + 1, offset));
+        self.location = Some((buffer + 1, offset));
         self
     }
 
@@ -310,7 +310,7 @@ fn evalue(b: &mut Builder, value: &Value) -> WIPOffset<fb::EValue<'static>> {
 }
 
 fn tensor_table(b: &mut Builder, tensor: &Tensor) -> WIPOffset<fb::Tensor<'static>> {
-    let allocation_info = tensor.place.map(|(memory_id, offset)| {
+    let allocation_info = tensor.location.map(|(memory_id, offset)| {
         let args = fb::AllocationDetailsArgs {
             memory_id,
             memory_offset_low: offset as u32,

@@ -4,11 +4,11 @@ use crate::error::Error;
 use torchlet_shaders::Module;
 
 /// Workgroups per dimension that every device supports.
-pub(crate) const MOST_GROUPS: usize = 65535;
+pub(crate) const MAX_GROUPS: usize = 65535;
 
 /// The maximum number of invocations per workgroup that shaders use. Vulkan guarantees 128; all
 /// drivers for Vulkan 1.1 devices support at least 256.
-pub const MOST_INVOCATIONS: u32 = 256;
+pub const MAX_INVOCATIONS: u32 = 256;
 
 /// The number of storage buffers that a device must support per shader; Vulkan guarantees 4.
 /// Element-wise chains, GEMMs, tiled convolutions, recurrent layers and others bind up to this
@@ -59,9 +59,9 @@ pub struct Limits {
 impl Limits {
     /// Limits that every accepted device supports: those that Vulkan 1.1 requires, and
     /// [`NEEDED_BUFFERS`].
-    pub const LEAST: Self = Limits {
-        workgroups: [MOST_GROUPS as u32; 3],
-        fold_at: [MOST_GROUPS as u32; 3],
+    pub const MIN: Self = Limits {
+        workgroups: [MAX_GROUPS as u32; 3],
+        fold_at: [MAX_GROUPS as u32; 3],
         tensor: 1 << 27,
         shared: 1 << 14,
         buffers: NEEDED_BUFFERS,
@@ -116,7 +116,7 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self::LEAST
+        Self::MIN
     }
 }
 
@@ -141,14 +141,14 @@ mod tests {
 
     #[test]
     fn required_shaders_fit_the_buffer_limit() {
-        let more = MODULES.iter().filter(|module| !Limits::LEAST.bind(module));
+        let more = MODULES.iter().filter(|module| !Limits::MIN.bind(module));
         let more: Vec<&str> = more.map(|module| module.name).collect();
         let codes = ["convolution_int8", "convolution_int8_cooperative"];
         assert_eq!(more, [["gemv_placed", "gemv_placed_halves"], codes].concat());
         // The required number of buffers is not higher than necessary.
-        assert!(REPLAYED_MODULES.iter().all(|module| Limits::LEAST.bind(module)));
+        assert!(REPLAYED_MODULES.iter().all(|module| Limits::MIN.bind(module)));
         let all = MODULES.iter().chain(REPLAYED_MODULES);
-        let most = all.filter(|module| Limits::LEAST.bind(module));
+        let most = all.filter(|module| Limits::MIN.bind(module));
         assert_eq!(most.map(|module| module.bindings).max(), Some(NEEDED_BUFFERS as usize));
     }
 }

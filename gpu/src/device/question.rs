@@ -3,12 +3,12 @@
 /// Identifies a choice between kernel variants: a hash of the computation and of its variants, so
 /// that a result is never used for another choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Question(u64);
+pub struct TuningKey(u64);
 
-impl Question {
+impl TuningKey {
     /// Returns the question with this [hash](Self::hash), for example from a file.
     pub fn from_hash(hash: u64) -> Self {
-        Question(hash)
+        TuningKey(hash)
     }
 
     /// Returns the hash, under which the answer is stored.
@@ -20,13 +20,13 @@ impl Question {
     pub fn of(text: &str) -> Self {
         // FNV-1a.
         let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        Question(text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+        TuningKey(text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
     }
 }
 
 /// The answer to a question: the fastest variant found.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Best {
+pub struct TuningResult {
     /// The index of the variant.
     pub variant: u8,
     /// The time of the variant, divided by the time of the first variant.

@@ -2,7 +2,7 @@
 
 use super::Encoder;
 use crate::choices::Choice;
-use crate::device::Question;
+use crate::device::TuningKey;
 use crate::tensors::Operand;
 use std::fmt::Debug;
 
@@ -37,7 +37,7 @@ impl Encoder<'_, '_> {
         let mut variants = others(&first);
         variants.insert(0, first);
         variants.truncate(usize::from(u8::MAX));
-        let question = Question::of(&format!("{question:?} {variants:?}"));
+        let question = TuningKey::of(&format!("{question:?} {variants:?}"));
         let variant = choices.variant(question, variants.len());
         let is_known = choices.known.contains_key(&question);
         let chosen = variants.swap_remove(variant);

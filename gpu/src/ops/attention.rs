@@ -62,7 +62,10 @@ fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result
 /// Returns the first three arguments, which must have four dimensions.
 pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
     let [q, k, v, ..] = args[..] else {
-        return Err(Error::invalid("attention lacks an argument"));
+        return Err(Error::Invalid(format!(
+            "attention requires query, key and value, found {} arguments",
+            args.len()
+        )));
     };
     let tensors = [e.tensor(q)?, e.tensor(k)?, e.tensor(v)?];
     match tensors.iter().find(|tensor| tensor.rank() != 4) {
@@ -133,7 +136,7 @@ const SPLIT_ROWS: usize = 4;
 const SPLIT_KEYS: usize = 64;
 
 /// The maximum number of shares, since combining them costs time too.
-const MOST_SHARES: usize = 32;
+const MAX_SHARES: usize = 32;
 
 /// Attention of few query rows over many keys, which several workgroups share.
 struct Split {
@@ -181,7 +184,7 @@ impl Split {
         let batches = e.bound_sizes(q).first().copied().unwrap_or(1);
         let wanted = (e.busy() / 128)
             .div_ceil(batches.saturating_mul(key_heads).saturating_mul(groups).max(1));
-        let shares = most.div_ceil(SPLIT_KEYS).min(MOST_SHARES).min(wanted).max(1);
+        let shares = most.div_ceil(SPLIT_KEYS).min(MAX_SHARES).min(wanted).max(1);
         let pipeline = AttentionSplit {
             query: q.element,
             key: k.element,

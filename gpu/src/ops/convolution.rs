@@ -299,7 +299,7 @@ impl Shape {
             self.pointwise(e)
         } else if let Some(blocks) = self.staged(e) {
             self.in_blocks(e, blocks)
-        } else if self.is_product(e) {
+        } else if self.is_gemm(e) {
             self.product(e)
         } else if self.in_patches(e) {
             self.patches(e)
@@ -406,7 +406,7 @@ impl Shape {
     }
 
     /// Whether the convolution has enough work for a tiled GEMM.
-    fn is_product(&self, e: &Encoder<'_, '_>) -> bool {
+    fn is_gemm(&self, e: &Encoder<'_, '_>) -> bool {
         let (factors, sizes) = self.sizes();
         windows_are_tiled(e, factors, sizes)
     }

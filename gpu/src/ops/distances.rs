@@ -41,7 +41,7 @@ fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let out = e.out(args)?;
     let out = e.resize(out.id, &[&batch[..], &[rows, columns]].concat())?;
     if [&a, &b, &out].iter().any(|operand| operand.element != Element::F32) {
-        return Err(Error::unsupported("distances of types other than 32-bit floats"));
+        return Err(Error::unsupported("distances of dtypes other than float32 on a GPU"));
     }
     check_looks(out.numel(), width)?;
     if out.numel() == 0 {

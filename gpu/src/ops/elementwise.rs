@@ -96,7 +96,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let call = AddScalarArgs::of(args)?;
         // The shader function supports floats only.
         if !e.tensor(call.input)?.element.is_floating() {
-            return Err(Error::unsupported("a reversed subtraction of integers"));
+            return Err(Error::unsupported("rsub of integers on a GPU"));
         }
         let alpha = e.optional_float(call.alpha)?;
         let a = call.input;
@@ -227,7 +227,7 @@ fn shift(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, 
     let call = BinaryScalarArgs::of(args)?;
     let (a, bits) = (call.input, call.other);
     if e.tensor(a)?.element.is_floating() || e.tensor(e.out(args)?.id)?.element.is_floating() {
-        return Err(Error::unsupported("bitwise operators on floating point"));
+        return Err(Error::unsupported("a bitwise shift of floating-point values"));
     }
     let by = e.float(bits)?;
     if e.is_symbolic(bits) || !(0.0..=30.0).contains(&by) || by.fract() != 0.0 {

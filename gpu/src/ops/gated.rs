@@ -34,7 +34,10 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     e.reserve(&e.out(args)?);
     let stage = stage_of(e, activation.operator, &activation.args)?;
     let Stage::Unary(function, _, parameters) = stage else {
-        return Err(Error::invalid("a gated GEMM lacks an activation"));
+        return Err(Error::Invalid(format!(
+            "torchlet.gated: the activation {} is not a unary function",
+            activation.operator.name()
+        )));
     };
     let epilogue = Epilogue::function(function, parameters);
     let gated = gated(e, [product, other], &epilogue)?;

@@ -10,11 +10,11 @@ pub(super) const FEW_ROWS: usize = 4;
 /// and have at least one group for each invocation of a subgroup.
 pub(crate) fn is_wide(elements: usize, bytes: usize) -> bool {
     let row = elements.saturating_mul(bytes);
-    row.is_multiple_of(16) && row >= 16 * LEAST_GROUPS
+    row.is_multiple_of(16) && row >= 16 * MIN_GROUPS
 }
 
 /// The minimum number of groups of 16 bytes per row.
-pub(super) const LEAST_GROUPS: usize = 32;
+pub(super) const MIN_GROUPS: usize = 32;
 
 /// Whether a call reads a value only as the rows of GEMMs for which `does` returns true.
 pub(crate) fn takes_rows(node: &Node, value: ValueId, does: impl Fn(&Node) -> bool) -> bool {

@@ -8,7 +8,7 @@
 use super::gemm_rows::{FEW_ROWS, takes_rows};
 use super::matmul::Product;
 use super::quantized::Weighted;
-use super::tiling::{Factors, Means, Shape, Tiling};
+use super::tiling::{Constraints, Factors, Shape, Tiling};
 use super::window::checked_numel;
 use crate::derived::{Derived, Matrices, Normed, Source};
 use crate::encoder::Encoder;
@@ -96,7 +96,7 @@ impl LayerNorm {
             && are_halves
             && k == weight_k
             && m > FEW_ROWS
-            && Tiling::normed(shape, &Means::of(e, factors)).is_some()
+            && Tiling::normed(shape, &Constraints::of(e, factors)).is_some()
     }
 
     /// Emits the GEMM of the normalised rows.

@@ -9,9 +9,9 @@
 //! sums.
 
 use super::gemm_rows::FEW_ROWS;
-use super::tiling::{Factors, Means, Shape, Tiling};
+use super::tiling::{Constraints, Factors, Shape, Tiling};
 use super::window::{Depth, Window, checked_numel};
-use crate::device::MOST_GROUPS;
+use crate::device::MAX_GROUPS;
 use crate::encoder::{Encoder, u32_of};
 use crate::error::Error;
 use crate::stages::Epilogue;
@@ -216,7 +216,7 @@ impl Product {
             return self.plain(e, &epilogue, &pipeline, workgroup);
         }
         let factors = Factors::of(e, &self.a, &self.b);
-        let (halves, means) = (self.has_wide_halves(), Means::of(e, factors));
+        let (halves, means) = (self.has_wide_halves(), Constraints::of(e, factors));
         let (busy, shared) = (e.busy(), e.shared_memory());
         let (way, tiles) = match Tiling::of(bound, &means) {
             Some(tiling) => (Way::Tiles(tiling), None),
@@ -302,20 +302,20 @@ pub(super) const SHARES: [usize; 3] = [64, 16, 4];
 /// does not exceed the number of invocations that saturate the device.
 pub(super) fn share(busy: usize, tiles: usize, count: usize, choices: [usize; 3]) -> usize {
     let worthwhile = |shares: usize| {
-        tiles.saturating_mul(shares) <= busy && count >= shares.saturating_mul(LEAST_TERMS)
+        tiles.saturating_mul(shares) <= busy && count >= shares.saturating_mul(MIN_TERMS)
     };
     choices.into_iter().find(|shares| worthwhile(*shares)).unwrap_or(1)
 }
 
 /// The minimum number of terms that each invocation adds up.
-const LEAST_TERMS: usize = 8;
+const MIN_TERMS: usize = 8;
 
 /// Returns the size of a workgroup for `across` by `down` tiles, in which `shares` invocations in z
 /// share a sum.
 pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
     match (shares, across > 1, down > 1) {
         // A number of rows beyond the workgroup limit of devices.
-        (1, true, true) if down.div_ceil(4) > MOST_GROUPS => [1, 64, 1],
+        (1, true, true) if down.div_ceil(4) > MAX_GROUPS => [1, 64, 1],
         (1, true, true) => [16, 4, 1],
         (1, _, false) => [64, 1, 1],
         (1, false, true) => [1, 64, 1],

@@ -55,7 +55,7 @@ pub(crate) use convolution::ConvolutionCall;
 pub(crate) use gemm_rows::{is_wide, takes_rows};
 pub(crate) use normed_sum::terms;
 pub(crate) use quantized::{are_regular, suited, weighs_floats};
-pub(crate) use recurrent::{Cell, MOST_STEPS, recurs};
+pub(crate) use recurrent::{Cell, MAX_STEPS, recurs};
 pub(crate) use row_norms::LONGEST_ROW;
 pub(crate) use symbolic::watched_inputs;
 
@@ -144,7 +144,7 @@ const FAMILIES: &[&[Entry]] = &[
     quantized::elementwise::OPERATORS,
     quantized::linear::OPERATORS,
     quantized::parameters::OPERATORS,
-    quantized::places::OPERATORS,
+    quantized::image_convolution::OPERATORS,
     reduce::OPERATORS,
     resize::OPERATORS,
     scan::OPERATORS,
@@ -159,7 +159,7 @@ const FAMILIES: &[&[Entry]] = &[
 
 /// The maximum number of element reads of a dispatch in which each output element reads many
 /// elements: devices abort dispatches that last seconds.
-const MOST_LOOKS: u64 = 1 << 32;
+const MAX_LOOKUPS: u64 = 1 << 32;
 
 /// Rejects a tensor for which each output element would read a whole dimension, if that dimension
 /// may be longer than `longest` or the total number of reads is too large.
@@ -193,7 +193,7 @@ fn check_length(
 /// Rejects dispatches with too many element reads.
 fn check_looks(outputs: usize, each: usize) -> Result<(), Error> {
     let looks = (outputs as u64).checked_mul(each as u64);
-    match looks.is_some_and(|looks| looks <= MOST_LOOKS) {
+    match looks.is_some_and(|looks| looks <= MAX_LOOKUPS) {
         true => Ok(()),
         false => {
             Err(Error::unsupported(format!("{outputs} outputs that each read {each} elements")))

@@ -45,7 +45,7 @@ pub(super) const OPERATORS: &[Entry] = &[
 /// The maximum length for sorting by comparing each element with all others.
 const LONGEST: usize = 1 << 14;
 /// The minimum length for merge sort.
-const LEAST_OF_RUNS: usize = 1 << 11;
+const MIN_OF_RUNS: usize = 1 << 11;
 /// The length of the initial runs of merge sort.
 const RUN: usize = 1 << 5;
 /// The maximum length for merge sort.
@@ -79,7 +79,7 @@ fn order(
     }
     // Decided by the largest shape, so that dynamic shapes always use the same kernels.
     let longest = check_length(e, &input, dim, LONGEST_OF_RUNS)?;
-    if longest >= LEAST_OF_RUNS {
+    if longest >= MIN_OF_RUNS {
         merge(e, &input, &places, (dim, first), descending, longest)?;
         return take_each(e, &input, &places, dim, &values);
     }

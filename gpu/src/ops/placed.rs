@@ -20,7 +20,7 @@ use torchlet_graph::operators::Operator;
 use torchlet_shaders::{GemvPlaced, Pipeline};
 
 /// The maximum number of views between a GEMV and its reader.
-const MOST_VIEWS: usize = 4;
+const MAX_VIEWS: usize = 4;
 
 /// If the current call is a GEMV of few rows, fuses it into the call that reads its result. The
 /// largest shape decides whether that call supports it.
@@ -77,7 +77,7 @@ fn taker<'e>(e: &Encoder<'e, '_>, value: &Operand) -> Option<Taker<'e>> {
             return Some(Taker { call, place, views });
         }
         let view = e.tensor(*call.args.last()?).ok()?;
-        if place > 0 || view.element != value.element || views.len() == MOST_VIEWS {
+        if place > 0 || view.element != value.element || views.len() == MAX_VIEWS {
             return None;
         }
         views.push(view.value);
@@ -159,8 +159,9 @@ mod tests {
 
     const FLOAT: ScalarType = ScalarType::Float;
 
-    /// At most `most` rows of 128, a GEMV of them with eight heads of 8, a view of the result, and
-    /// the rotation of that view. `other` adds another reader of the GEMV's result.
+    /// A graph that multiplies up to `most` rows of 128 elements by a 64 × 128 weight, views the
+    /// result as eight heads of 8, and rotates it. With `other`, another call also reads the
+    /// product.
     fn graph(most: usize, other: bool) -> Graph<'static> {
         let dynamic = |sizes: &[usize]| match tensor(FLOAT, sizes, false) {
             Value::Tensor(tensor) => Value::Tensor(Tensor { dynamic: true, ..tensor }),

@@ -17,7 +17,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ADAPTIVE_AVG_POOL1D, |e, args| adaptive(e, args, 1, MEAN)),
     operator(Operator::ADAPTIVE_AVG_POOL2D, |e, args| adaptive(e, args, 2, MEAN)),
     operator(Operator::ADAPTIVE_AVG_POOL3D, adaptive_boxes),
-    operator(Operator::ADAPTIVE_MAX_POOL2D, |e, args| adaptive(e, args, 2, Kind::Largest)),
+    operator(Operator::ADAPTIVE_MAX_POOL2D, |e, args| adaptive(e, args, 2, Kind::Max)),
     operator(Operator::AVG_POOL1D, |e, args| {
         let call = AvgPool1dArgs::of(args)?;
         let input = e.tensor(call.input)?;
@@ -49,7 +49,7 @@ pub(super) const OPERATORS: &[Entry] = &[
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Largest,
+    Max,
     Mean { count_padding: bool, divisor: i32 },
 }
 
@@ -66,7 +66,7 @@ fn max_pool(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let lists = [Some(call.kernel_size), call.stride, call.padding];
     let windows = Windows::read(e, lists, dilation, ceil)?;
     let input = e.tensor(call.input)?;
-    pool(e, args, &input, windows, Kind::Largest)
+    pool(e, args, &input, windows, Kind::Max)
 }
 
 /// Encodes adaptive pooling, which has a given number of windows.
@@ -208,7 +208,7 @@ impl Plane {
         // Shaders compare as floats, which represent all 8-bit integers exactly, but not all 32-bit
         // ones.
         let is_code = [Element::I8, Element::U8].contains(&input.element);
-        let is_taken = input.element.is_floating() || (is_code && kind == Kind::Largest);
+        let is_taken = input.element.is_floating() || (is_code && kind == Kind::Max);
         if !is_taken {
             return Err(Error::unsupported("pooling of integers"));
         }
@@ -263,7 +263,7 @@ fn emit(
     let first = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
     let out = e.resize(first, &sizes)?;
     let indices = match outs.get(1) {
-        Some(id) if kind == Kind::Largest => Some(e.resize(*id, &sizes)?),
+        Some(id) if kind == Kind::Max => Some(e.resize(*id, &sizes)?),
         _ => None,
     };
     // Some exporters give unused index outputs no shape.
@@ -283,7 +283,7 @@ fn slide(
     adaptive: bool,
 ) -> Result<(), Error> {
     let (number, count_padding, divisor) = match kind {
-        Kind::Largest => (u32::from(indices.id != out.id), false, 0),
+        Kind::Max => (u32::from(indices.id != out.id), false, 0),
         Kind::Mean { count_padding, divisor } => (2, count_padding, divisor),
     };
     let pipeline = Pool {

@@ -19,18 +19,18 @@ use torchlet_shaders::{Element, Recurrent, RecurrentPush, RecurrentStep, Recurre
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::RECURRENT, encode)];
 
 /// The maximum state size, since each element has its own invocation.
-const MOST_HIDDEN: usize = 256;
+const MAX_HIDDEN: usize = 256;
 
 /// The maximum number of loads per invocation and step for one workgroup. With more loads, a step
 /// in one workgroup lasts longer than in many workgroups.
-const MOST_LOADS: usize = 56;
+const MAX_LOADS: usize = 56;
 
 /// The maximum number of loads if the layer cannot be divided among many workgroups. One workgroup
 /// is then still faster than separate GEMMs and cells, at 7 to 9 µs per step.
-const MOST_LOADS_FOR_ALL: usize = 128;
+const MAX_LOADS_FOR_ALL: usize = 128;
 
 /// The maximum number of weights that an invocation keeps in registers.
-const MOST_KEPT: usize = 64;
+const MAX_CACHED: usize = 64;
 
 /// The cell type of a recurrent layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,15 +66,15 @@ impl Cell {
 
 /// The maximum number of batch rows for one workgroup per row, because each workgroup reads all
 /// weights. With more rows, separate steps keep the device busy.
-const MOST_ROWS: usize = 256;
+const MAX_ROWS: usize = 256;
 
 /// The maximum number of batch rows for steps with many workgroups, because all weights are read
 /// for each row.
-const MOST_ROWS_OF_STEPS: usize = 16;
+const MAX_ROWS_OF_STEPS: usize = 16;
 
 /// The maximum number of steps of a layer, each of which may be a dispatch. No known exported
 /// program has more steps.
-pub(crate) const MOST_STEPS: usize = 1 << 16;
+pub(crate) const MAX_STEPS: usize = 1 << 16;
 
 /// For steps with many workgroups: invocations per workgroup, and the number of state elements that
 /// a workgroup computes.
@@ -91,10 +91,10 @@ enum Way {
 }
 
 fn way(rows: usize, hidden: usize, gates: usize) -> Option<Way> {
-    let fits = (1..=MOST_HIDDEN).contains(&hidden) && rows <= MOST_ROWS;
+    let fits = (1..=MAX_HIDDEN).contains(&hidden) && rows <= MAX_ROWS;
     let loads = if fits { Shares::of(hidden, gates).loads(hidden, gates) } else { usize::MAX };
-    let in_steps = hidden > 0 && hidden.is_multiple_of(4) && rows <= MOST_ROWS_OF_STEPS;
-    let most = if in_steps { MOST_LOADS } else { MOST_LOADS_FOR_ALL };
+    let in_steps = hidden > 0 && hidden.is_multiple_of(4) && rows <= MAX_ROWS_OF_STEPS;
+    let most = if in_steps { MAX_LOADS } else { MAX_LOADS_FOR_ALL };
     match loads <= most {
         true => Some(Way::Rows),
         false => in_steps.then_some(Way::Steps),
@@ -121,12 +121,12 @@ struct Shares {
 impl Shares {
     fn of(hidden: usize, gates: usize) -> Self {
         let sums = gates * hidden;
-        let lanes = sums.next_multiple_of(32).clamp(1, MOST_HIDDEN);
+        let lanes = sums.next_multiple_of(32).clamp(1, MAX_HIDDEN);
         let kept = hidden * sums.div_ceil(lanes);
-        if kept <= MOST_KEPT {
+        if kept <= MAX_CACHED {
             return Shares { lanes, kept, parts: 1 };
         }
-        Shares { lanes: MOST_HIDDEN, kept: 1, parts: (MOST_HIDDEN / sums.div_ceil(4)).max(1) }
+        Shares { lanes: MAX_HIDDEN, kept: 1, parts: (MAX_HIDDEN / sums.div_ceil(4)).max(1) }
     }
 
     /// Returns the number of loads per invocation and step.
@@ -249,7 +249,7 @@ impl Layer {
             && c.is_some() == (cell == Cell::Lstm)
             && bias.as_ref().is_none_or(|bias| bias.sizes == [gates * hidden])
             && (hidden == 0 || rows == 0 || way(rows, hidden, gates).is_some())
-            && (1..=MOST_STEPS).contains(&steps);
+            && (1..=MAX_STEPS).contains(&steps);
         let count = match x.sizes[..] {
             [count, of, width] if of == rows && width == gates * hidden => count,
             _ => return Err(misfit()),
@@ -387,25 +387,25 @@ mod tests {
         assert!(lstm(1) && lstm(128) && gru(128) && plain(256));
         assert!(!lstm(0) && !lstm(258) && lstm(192) && gru(256) && lstm(1024));
         assert_eq!(way(1, 192, 4), Some(Way::Steps));
-        assert_eq!(way(MOST_ROWS_OF_STEPS + 1, 192, 4), None);
+        assert_eq!(way(MAX_ROWS_OF_STEPS + 1, 192, 4), None);
         assert_eq!(way(1, 128, 4), Some(Way::Steps));
         assert_eq!(way(32, 128, 4), Some(Way::Rows));
         assert_eq!(way(1, 114, 4), Some(Way::Rows));
-        assert_eq!(way(MOST_ROWS, 8, 4), Some(Way::Rows));
-        assert_eq!(way(MOST_ROWS + 1, 8, 1), None);
+        assert_eq!(way(MAX_ROWS, 8, 4), Some(Way::Rows));
+        assert_eq!(way(MAX_ROWS + 1, 8, 1), None);
     }
 
     #[test]
     fn all_products_of_a_step_are_shared_out() {
         for gates in [1, 3, 4] {
-            for hidden in 1..=MOST_HIDDEN {
+            for hidden in 1..=MAX_HIDDEN {
                 let shares = Shares::of(hidden, gates);
                 let quads = (gates * hidden).div_ceil(4);
-                assert!(hidden <= shares.lanes && shares.lanes <= MOST_HIDDEN);
+                assert!(hidden <= shares.lanes && shares.lanes <= MAX_HIDDEN);
                 assert!(
                     shares.kept > 1 || shares.parts == 1 || quads * shares.parts <= shares.lanes
                 );
-                assert!(shares.kept <= MOST_KEPT);
+                assert!(shares.kept <= MAX_CACHED);
             }
         }
     }

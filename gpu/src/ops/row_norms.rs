@@ -90,7 +90,7 @@ impl<'o> Weights<'o> {
 }
 
 /// The maximum number of groups of four elements that an invocation keeps in registers.
-const MOST_KEPT: usize = 4;
+const MAX_CACHED: usize = 4;
 
 /// Emits a normalisation of rows that a single workgroup can process.
 pub(super) fn row(
@@ -121,7 +121,7 @@ pub(super) fn row(
         output: out.element,
         has_weight: weights.weight.is_some(),
         has_bias: weights.bias.is_some(),
-        kept: if groups <= MOST_KEPT { u32_of(groups)? } else { 0 },
+        kept: if groups <= MAX_CACHED { u32_of(groups)? } else { 0 },
         weights_aligned: aligned && weights.step == 1 && weights.count == rows.count,
         aligned: aligned && !e.is_dynamic(input),
         sum: rows.sum.map_or(0, |sum| if sum.is_kept { WRITTEN } else { ADDED }),

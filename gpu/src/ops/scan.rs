@@ -25,7 +25,7 @@ const LONGEST: usize = 1 << 13;
 const LONGEST_LINE: usize = 1 << 16;
 const LONGEST_ROW: usize = 1 << 22;
 /// The minimum length for the algorithm with one workgroup per row.
-const LEAST_OF_ROW: usize = 1 << 10;
+const MIN_OF_ROW: usize = 1 << 10;
 /// Invocations per workgroup. Each scans one segment of a row.
 const SHARES: u32 = 128;
 
@@ -73,7 +73,7 @@ fn emit(
     // Decided by the largest shape, so that dynamic shapes always use the same kernels.
     let bound = e.bound_sizes(input);
     let (longest, is_row) = (bound.get(dim).copied().unwrap_or(1), dim + 1 >= input.rank());
-    if is_row && longest >= LEAST_OF_ROW {
+    if is_row && longest >= MIN_OF_ROW {
         check_length(e, input, dim, LONGEST_ROW)?;
         return along_rows(e, pipeline, &push, input, out);
     }

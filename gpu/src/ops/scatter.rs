@@ -79,7 +79,7 @@ fn combining(e: &Encoder<'_, '_>, reduce: ValueId) -> Result<u32, Error> {
 }
 
 /// The maximum number of indices that each output element searches.
-const MOST_INDICES: usize = 1 << 12;
+const MAX_INDICES: usize = 1 << 12;
 
 /// A scatter: the combining function, and whether the source is a single element.
 #[derive(Debug, Clone, Copy)]
@@ -98,8 +98,8 @@ impl Sent {
         [input, index, source, out]: [&Operand; 4],
         [size, count, inner]: [usize; 3],
     ) -> Result<(), Error> {
-        if count > MOST_INDICES {
-            return Err(Error::unsupported(format!("more than {MOST_INDICES} indices")));
+        if count > MAX_INDICES {
+            return Err(Error::unsupported(format!("more than {MAX_INDICES} indices")));
         }
         check_looks(input.numel(), count)?;
         let push = ScatterPush {

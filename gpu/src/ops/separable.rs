@@ -10,7 +10,7 @@ use super::weights::transposed;
 use super::window::checked_numel;
 use super::{Entry, epilogue, find, operator};
 use crate::derived::Matrices;
-use crate::device::{MOST_GROUPS, MOST_INVOCATIONS, is_parallel};
+use crate::device::{MAX_GROUPS, MAX_INVOCATIONS, is_parallel};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use torchlet_graph::graph::{Node, ValueId};
@@ -23,8 +23,8 @@ pub(super) const OPERATORS: &[Entry] = &[operator(Operator::SEPARABLE, encode)];
 /// with its epilogue.
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let parts = e.parts();
-    let is_product = |part: &Node| find(part.operator).is_some_and(|it| it.takes_epilogue);
-    let second = parts.iter().skip(1).position(is_product);
+    let is_gemm = |part: &Node| find(part.operator).is_some_and(|it| it.takes_epilogue);
+    let second = parts.iter().skip(1).position(is_gemm);
     let (first, second) =
         second.and_then(|place| parts.split_at_checked(place + 1)).ok_or_else(|| {
             Error::invalid("torchlet.separable needs a depthwise and a pointwise convolution")
@@ -230,10 +230,10 @@ impl Pair {
             let blocks = Blocks { channels, ..blocks };
             let counts = self.counts(&blocks);
             counts.quads <= counts.lanes
-                && counts.lanes <= MOST_INVOCATIONS as usize
-                && counts.times * self.elements[0].size() <= MOST_BROUGHT
-                && counts.items <= MOST_ITEMS
-                && counts.terms * blocks.rows <= MOST_TERMS
+                && counts.lanes <= MAX_INVOCATIONS as usize
+                && counts.times * self.elements[0].size() <= MAX_IMPORTED
+                && counts.items <= MAX_ITEMS
+                && counts.terms * blocks.rows <= MAX_TERMS
                 && self.shared_bytes(&blocks, &counts) <= shared
         };
         let (mut least, mut beyond) = (0, all / blocks.shares + 1);
@@ -252,7 +252,7 @@ impl Pair {
 
     /// Returns the best blocks, and alternatives with other tiles, each with the estimated cost.
     fn ways(&self, processors: usize, shared: u32) -> Vec<(usize, Blocks)> {
-        let shared = (shared as usize).min(MOST_SHARED);
+        let shared = (shared as usize).min(MAX_SHARED);
         let mut found: Vec<(usize, Blocks)> = Vec::new();
         let [rows_of_plane, columns] = self.plane;
         for (y, x) in [1, 2, 4, 8].into_iter().flat_map(|y| [4, 8, 16, 32].map(|x| (y, x))) {
@@ -260,7 +260,7 @@ impl Pair {
                 continue;
             }
             let tiles = rows_of_plane.div_ceil(y).saturating_mul(columns.div_ceil(x));
-            if tiles.max(self.channels[1] / 8) > MOST_GROUPS {
+            if tiles.max(self.channels[1] / 8) > MAX_GROUPS {
                 continue;
             }
             for tile_m in [8, 16, 24, 32, 48, 64] {
@@ -274,7 +274,7 @@ impl Pair {
                 {
                     let blocks = Blocks { tile: [y, x], tile_m, rows, channels: 1, shares };
                     let lanes = tile_m / rows * y * (x / 4) * shares;
-                    if !(LEAST_LANES..=MOST_INVOCATIONS as usize).contains(&lanes) {
+                    if !(MIN_LANES..=MAX_INVOCATIONS as usize).contains(&lanes) {
                         continue;
                     }
                     let Some(blocks) = self.blocks(blocks, shared) else { continue };
@@ -343,15 +343,15 @@ const SHARE: usize = 144;
 
 /// The maximum work per invocation that the shader supports: bytes loaded for each of four
 /// elements, groups of four computed, and weights.
-const MOST_BROUGHT: usize = 40;
-const MOST_ITEMS: usize = 4;
-const MOST_TERMS: usize = 64;
+const MAX_IMPORTED: usize = 40;
+const MAX_ITEMS: usize = 4;
+const MAX_TERMS: usize = 64;
 
 /// The minimum number of invocations per workgroup.
-const LEAST_LANES: usize = 32;
+const MIN_LANES: usize = 32;
 
 /// The maximum bytes of shared memory: with more, few workgroups run concurrently.
-const MOST_SHARED: usize = 48 << 10;
+const MAX_SHARED: usize = 48 << 10;
 
 /// The number of fused variants that autotuning compares.
 const WAYS: usize = 5;

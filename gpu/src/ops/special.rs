@@ -103,7 +103,7 @@ fn of_two(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
 /// Encodes a bitwise function of integers.
 fn of_bits(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     if e.out(args)?.element.is_floating() {
-        return Err(Error::unsupported("bitwise operators on floating point"));
+        return Err(Error::unsupported("a bitwise operator with a floating-point result"));
     }
     of_two(e, args, function)
 }

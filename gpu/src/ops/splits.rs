@@ -28,11 +28,11 @@ pub(super) fn parts(
 /// Returns the number of groups of four counters for a number of tiles. Few choices allow many
 /// calls to share one allocation.
 fn counts_for(tiles: usize) -> Option<usize> {
-    tiles.div_ceil(4).max(LEAST_COUNTS).checked_next_power_of_two()
+    tiles.div_ceil(4).max(MIN_COUNTS).checked_next_power_of_two()
 }
 
 /// The minimum number of groups of counters.
-const LEAST_COUNTS: usize = 256;
+const MIN_COUNTS: usize = 256;
 
 /// The number of consecutive outputs that have separate counters.
 const TURNS: usize = 4;

@@ -38,7 +38,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let at = index * input.strides().get(dim).copied().unwrap_or(1);
         // While memory is planned, the contents of inputs are unknown. The integer then keeps its
         // bound, or the exporter's sample value.
-        match element(e, input.id, at, &mut MOST_CALLS.clone())? {
+        match element(e, input.id, at, &mut MAX_CALLS.clone())? {
             Some(value) => e.set_int(call.out, value),
             None => Ok(()),
         }
@@ -46,7 +46,7 @@ pub(super) const OPERATORS: &[Entry] = &[
 ];
 
 /// The maximum number of calls that are evaluated on the host to compute one integer.
-const MOST_CALLS: usize = 256;
+const MAX_CALLS: usize = 256;
 
 /// Computes element `at` of an integer tensor on the host. The tensor must be a constant, an input,
 /// or a result of simple operators on these. Returns `None` if the element depends on an input

@@ -15,7 +15,7 @@ pub(super) fn is_tiled(
     factors: Factors,
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
-    Tiling::of(Shape::of([batches, m, n, k]), &Means::of(e, factors)).is_some()
+    Tiling::of(Shape::of([batches, m, n, k]), &Constraints::of(e, factors)).is_some()
 }
 
 /// Whether an implicit GEMM with these sizes is tiled; its second operand consists of windows of
@@ -27,7 +27,7 @@ pub(super) fn windows_are_tiled(
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
     let shape = Shape { windows: true, ..Shape::of([batches, m, n, k]) };
-    let means = Means::of(e, factors.into());
+    let means = Constraints::of(e, factors.into());
     let tiling = Tiling::of(shape, &means);
     let numbers = |it: Tiling| it.matrices.is_some() || factors == [Element::F32; 2];
     tiling.is_some_and(|it| means.is_parallel() && numbers(it))
@@ -67,7 +67,7 @@ pub(super) enum Matrices {
 
 /// Properties of the operands and the device that a tiling depends on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Means {
+pub(super) struct Constraints {
     factors: Factors,
     /// The number of invocations that saturate the device.
     busy: usize,
@@ -84,17 +84,17 @@ pub(super) struct Means {
     profile: GemmProfile,
 }
 
-impl Means {
+impl Constraints {
     pub(super) fn of(e: &Encoder<'_, '_>, factors: Factors) -> Self {
-        let means = Means::new(factors, e.busy(), e.features(), e.shared_memory());
-        Means { processors: e.processors(), profile: e.profile().gemm, ..means }
+        let means = Constraints::new(factors, e.busy(), e.features(), e.shared_memory());
+        Constraints { processors: e.processors(), profile: e.profile().gemm, ..means }
     }
 
     fn new(factors: Factors, busy: usize, features: &DeviceFeatures, shared: u32) -> Self {
         let (halves, bfloat16) = (features.multiply_halves(), features.multiply_bfloat16());
         let pairs = features.fill_subgroups_of_32();
         let (processors, profile) = (processors(busy), Profile::of(DeviceKind::Discrete).gemm);
-        Means { factors, busy, processors, shared, halves, bfloat16, pairs, profile }
+        Constraints { factors, busy, processors, shared, halves, bfloat16, pairs, profile }
     }
 
     /// Returns the type of cooperative matrices to use for these operands; `windows` means an
@@ -181,7 +181,7 @@ impl Tiling {
     }
 
     /// Returns the tiling of a GEMM, if tiles are faster than the untiled kernel.
-    pub(super) fn of(shape: Shape, means: &Means) -> Option<Self> {
+    pub(super) fn of(shape: Shape, means: &Constraints) -> Option<Self> {
         let tiling = Self::of_any(shape, means)?;
         let least = means.profile.work;
         let least = if tiling.matrices.is_some() { least / 2 } else { least };
@@ -191,7 +191,7 @@ impl Tiling {
     }
 
     /// Returns the tiling of a GEMM with a fused layer norm of its rows, if a tiling supports that.
-    pub(super) fn normed(shape: Shape, means: &Means) -> Option<Self> {
+    pub(super) fn normed(shape: Shape, means: &Constraints) -> Option<Self> {
         Self::of(shape, means).filter(|it| it.can_norm(shape, means.shared))
     }
 
@@ -217,12 +217,12 @@ impl Tiling {
     }
 
     /// Returns a tiling even if the GEMM is too small to keep the device busy.
-    pub(super) fn of_any(shape: Shape, means: &Means) -> Option<Self> {
+    pub(super) fn of_any(shape: Shape, means: &Constraints) -> Option<Self> {
         let Shape { m, n, k, windows, octets, varies, .. } = shape;
-        let Means { busy, shared, .. } = *means;
+        let Constraints { busy, shared, .. } = *means;
         let matrices = means.matrices(windows);
         let cooperative = matrices.is_some();
-        if m.min(n).min(k) < LEAST_SIDE {
+        if m.min(n).min(k) < MIN_SIDE {
             return None;
         }
         if !varies && let Some(large) = Self::large(shape, means) {
@@ -254,16 +254,16 @@ impl Tiling {
         {
             return Some(whole);
         }
-        let tile = match (m <= LEAST_SIDE, n <= LEAST_SIDE) {
+        let tile = match (m <= MIN_SIDE, n <= MIN_SIDE) {
             (true, false) => [32, 64],
             (false, true) => [64, 32],
             _ => [64, 64],
         };
-        let enough = workgroups.max(LEAST_WORKGROUPS);
+        let enough = workgroups.max(MIN_WORKGROUPS);
         // Returns how many workgroups may share each of `tiles` tiles.
         let splits = |tiles: usize, terms: usize| {
             let least = means.profile.split_terms * if terms > 32 { 6 } else { 1 };
-            (enough / tiles).clamp(1, k.div_ceil(least).min(MOST_SPLITS))
+            (enough / tiles).clamp(1, k.div_ceil(least).min(MAX_SPLITS))
         };
         // If few workgroups hide memory latency, smaller tiles increase the number of workgroups,
         // and loads of eight elements increase the number of loads in flight.
@@ -305,7 +305,7 @@ impl Tiling {
     /// Returns fp16 tiles for one workgroup per processor, in which two subgroups share the terms
     /// of each part. They suit GEMMs whose workgroups all run in a single round; with more
     /// workgroups, some processors would have two while others have one.
-    fn in_a_round(shape: Shape, means: &Means) -> Option<Self> {
+    fn in_a_round(shape: Shape, means: &Constraints) -> Option<Self> {
         let Shape { k, windows, octets, .. } = shape;
         let processors = means.processors;
         let matrices = Some(Matrices::Halves);
@@ -320,7 +320,7 @@ impl Tiling {
         }
         let of = |(tile, terms): ([usize; 2], usize)| {
             let tiles = shape.tiles(tile);
-            let most = (k / (2 * terms)).clamp(1, MOST_SPLITS);
+            let most = (k / (2 * terms)).clamp(1, MAX_SPLITS);
             let splits = (processors / tiles.max(1)).clamp(1, most);
             let (lanes, term_parts) = (MANY_LANES, 2);
             let tiling = Tiling { tile, splits, apart: false, matrices, terms, lanes, term_parts };
@@ -355,9 +355,9 @@ impl Tiling {
     /// other tiles. Three conditions must hold: rows can be loaded in units of 128 bytes, the last
     /// tiles exceed the matrix only a little, and every round of workgroups uses most of the
     /// device. Each processor runs one such workgroup at a time.
-    pub(super) fn large(shape: Shape, means: &Means) -> Option<Self> {
+    pub(super) fn large(shape: Shape, means: &Constraints) -> Option<Self> {
         let Shape { k, windows, octets, varies, .. } = shape;
-        let Means { processors: at_once, shared, .. } = *means;
+        let Constraints { processors: at_once, shared, .. } = *means;
         if !octets || windows || !means.is_parallel() {
             return None;
         }
@@ -365,7 +365,7 @@ impl Tiling {
         let tiles = shape.tiles([LARGE_SIDE; 2]);
         let GemmProfile { large_terms, round_terms, .. } = means.profile;
         let is_long = k >= large_terms || tiles >= at_once * 2;
-        let splits = (at_once / tiles.max(1)).clamp(1, (k / large_terms).clamp(1, MOST_SPLITS));
+        let splits = (at_once / tiles.max(1)).clamp(1, (k / large_terms).clamp(1, MAX_SPLITS));
         let square = Self::of_large(Some(matrices), true, splits);
         // Wide tiles support neither split-K nor dynamic rows.
         let many = splits == 1 && !varies && matrices == Matrices::Halves;
@@ -451,13 +451,13 @@ impl Tiling {
                 && tiling.is_even()
                 && (!is_large || (!windows && m.min(n) >= LARGE_SIDE))
                 && ((!is_large && tiling.matrices.is_none()) || tiling.shared() <= shared as usize)
-                && (1..=MOST_SPLITS.min(k.div_ceil(tiling.terms))).contains(&tiling.splits)
+                && (1..=MAX_SPLITS.min(k.div_ceil(tiling.terms))).contains(&tiling.splits)
         };
         let tiles = |tile| shape.tiles(tile);
         let in_tiles = |tile: [usize; 2]| {
             // About as many workgroups as before.
             let splits = self.splits.saturating_mul(tiles(self.tile)) / tiles(tile).max(1);
-            let splits = splits.clamp(1, MOST_SPLITS);
+            let splits = splits.clamp(1, MAX_SPLITS);
             if tile == [LARGE_SIDE; 2] {
                 let large = Self::of_large(self.matrices, false, splits);
                 return Tiling { apart: self.apart, ..large };
@@ -528,14 +528,14 @@ const LARGE_SHARED: usize = 16 << 10;
 const WIDE_TILE: [usize; 2] = [128, 192];
 
 /// The minimum rows, columns and terms of a tiled GEMM.
-const LEAST_SIDE: usize = 32;
+const MIN_SIDE: usize = 32;
 
 /// The number of workgroups that any device runs concurrently.
-const LEAST_WORKGROUPS: usize = 4;
+const MIN_WORKGROUPS: usize = 4;
 
 /// The maximum number of splits. With more, adding up the partial sums lasts longer than computing
 /// them.
-pub(super) const MOST_SPLITS: usize = 32;
+pub(super) const MAX_SPLITS: usize = 32;
 
 #[cfg(test)]
 mod tests;

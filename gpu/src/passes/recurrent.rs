@@ -5,7 +5,7 @@
 //! the next state ([`Cell`]). The states of all steps are concatenated.
 
 use super::uses;
-use crate::ops::{Cell, MOST_STEPS, recurs};
+use crate::ops::{Cell, MAX_STEPS, recurs};
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -160,7 +160,7 @@ impl<'g, 'p> Finder<'g, 'p> {
             // The first step of a layer precedes the others in call order.
             let Some(step) = take(state, &|step| step.first == first) else { continue };
             let mut steps = vec![step];
-            while let Some(last) = steps.last().filter(|_| steps.len() < MOST_STEPS) {
+            while let Some(last) = steps.last().filter(|_| steps.len() < MAX_STEPS) {
                 let follows = |next: &Step| {
                     next.cell == last.cell
                         && self.is_same(next.weight, last.weight)

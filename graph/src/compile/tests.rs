@@ -45,8 +45,8 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
     let mut method = Method::default();
     let input = |method: &mut Method<'_>, dynamism| {
         let info = TensorInfo::contiguous(ScalarType::Float, &[4]).unwrap();
-        let (place, data, name) = (None, TensorData::None, None);
-        let value = MethodTensor { info, dynamism, place, data, name };
+        let (location, data, name) = (None, TensorData::None, None);
+        let value = MethodTensor { info, dynamism, location, data, name };
         method.add(MethodValue::Tensor(value))
     };
     let varies = input(&mut method, ShapeDynamism::DynamicBound);

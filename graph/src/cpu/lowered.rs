@@ -103,7 +103,7 @@ impl<'p> Lowered<'p> {
             let Some(MethodValue::Tensor(tensor)) = method.values.get_mut(*value) else { continue };
             // Only state has a name.
             if tensor.name.is_some() {
-                tensor.place = Some((buffer, *size));
+                tensor.location = Some((buffer, *size));
                 *size = size
                     .checked_add(tensor.info.nbytes())
                     .and_then(|end| end.checked_next_multiple_of(ALIGN))
@@ -213,7 +213,7 @@ impl<'c, 'p> Call<'c, 'p> {
                     let tensor = MethodTensor {
                         info,
                         dynamism: given.dynamism,
-                        place: None,
+                        location: None,
                         data: TensorData::None,
                         name: None,
                     };
@@ -301,7 +301,7 @@ impl<'c, 'p> Call<'c, 'p> {
         let other = MethodTensor {
             info: tensor.info.clone(),
             dynamism: tensor.dynamism,
-            place: None,
+            location: None,
             data: TensorData::None,
             name: None,
         };

@@ -18,7 +18,7 @@ const SMALL_IN_ALL: usize = 16 << 20;
 /// Limit of the bytes that folding reads and writes: a multiple of all constants, plus a fixed
 /// amount.
 const WORK: usize = 64;
-const LEAST_WORK: usize = 256 << 20;
+const MIN_WORK: usize = 256 << 20;
 
 /// The selected calls, as indices in order, and their results.
 pub(super) struct Choice {
@@ -32,7 +32,7 @@ pub(super) struct Choice {
 /// Selects calls whose inputs are all known and whose operators are not excluded by `left`.
 pub(super) fn choose(graph: &Graph<'_>, registry: &Registry<'_>, left: &[Operator]) -> Choice {
     let all = constant_bytes(graph);
-    let mut work = all.saturating_mul(WORK).saturating_add(LEAST_WORK);
+    let mut work = all.saturating_mul(WORK).saturating_add(MIN_WORK);
     // For each known value, an upper bound of the bytes of its source constants.
     let mut sources: BTreeMap<ValueId, usize> = BTreeMap::new();
     let mut known = vec![false; graph.nodes.len()];

@@ -17,13 +17,13 @@ use core::cell::Cell;
 use torchlet_core::{DataMap, ScalarType, TensorInfo};
 
 /// Maximum number of copies of each constant byte: that many runs may read it.
-const MOST_COPIES: usize = 16;
+const MAX_COPIES: usize = 16;
 /// Number of bytes that may be copied regardless of file size, because all runs of a method read
 /// the small constants.
 const ALWAYS: usize = 1 << 20;
 
 /// Address and layout (dtype, sizes, dim order) of a constant. Equal keys mean equal elements.
-pub(super) type Place = (usize, ScalarType, Vec<i32>, Vec<u8>);
+pub(super) type ConstantKey = (usize, ScalarType, Vec<i32>, Vec<u8>);
 
 /// Remaining budget of constant bytes to copy, shared by several methods.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ pub(crate) struct Copies {
 impl Copies {
     /// Creates a budget that suffices for these methods.
     pub(crate) fn of(methods: &[Method<'_>]) -> Self {
-        let left = permuted_bytes(methods).saturating_mul(MOST_COPIES).saturating_add(ALWAYS);
+        let left = permuted_bytes(methods).saturating_mul(MAX_COPIES).saturating_add(ALWAYS);
         Copies { left: Rc::new(Cell::new(left)) }
     }
 }
@@ -96,7 +96,7 @@ impl<'p> Constants<'p> {
 }
 
 /// Returns the key of borrowed bytes; `None` if they need no copy.
-pub(super) fn place(data: &[u8], info: &TensorInfo) -> Option<Place> {
+pub(super) fn key(data: &[u8], info: &TensorInfo) -> Option<ConstantKey> {
     let lies = data.as_ptr().addr();
     let layout = (info.sizes.to_vec(), info.dim_order.to_vec());
     (!info.is_contiguous()).then_some((lies, info.scalar_type, layout.0, layout.1))

@@ -189,14 +189,14 @@ pub(crate) fn join<'p>(
             _ => TensorData::None,
         };
         (tensor.changes, tensor.dynamic) = (None, false);
-        let place = Some((buffer, end));
+        let location = Some((buffer, end));
         end = end
             .checked_add(info.nbytes())
             .and_then(|end| end.checked_next_multiple_of(ALIGN))
             .ok_or_else(|| Error::unsupported("the size of the state overflows"))?;
         let dynamism = ShapeDynamism::Static;
         graph.inputs.push(id);
-        state.push(MethodTensor { info, dynamism, place, data, name: Some(name) });
+        state.push(MethodTensor { info, dynamism, location, data, name: Some(name) });
     }
     method.planned.resize(method.planned.len().max(buffer + 1), 0);
     if let Some(size) = method.planned.get_mut(buffer) {
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!((args[0], &args[2..]), (7, &[8, 9][..]));
         let state = method.tensor(args[1]).unwrap();
         assert_eq!(
-            (state.place, state.name.as_deref()),
+            (state.location, state.name.as_deref()),
             (Some((2, 0)), Some("delegate 0, value 0"))
         );
         assert_eq!(method.planned, [0, 0, 128]);

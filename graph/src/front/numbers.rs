@@ -135,7 +135,7 @@ mod tests {
             MethodValue::Tensor(MethodTensor {
                 info: TensorInfo::contiguous(scalar_type, &[1]).unwrap(),
                 dynamism: ShapeDynamism::Static,
-                place: None,
+                location: None,
                 data: TensorData::None,
                 name: None,
             })

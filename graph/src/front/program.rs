@@ -5,7 +5,7 @@
 //! (SSA form). Delegates with known graphs are inlined.
 
 use crate::error::Error;
-use crate::front::constants::{Constants, Copies, Place, place};
+use crate::front::constants::{ConstantKey, Constants, Copies, key};
 use crate::front::delegate::is_readable;
 use crate::front::numbers::not_whole;
 use crate::front::optional::{Optional, Set};
@@ -246,7 +246,7 @@ struct Builder<'f, 'm, 'p> {
     /// Values widened from 32-bit integers: narrowing them again is lossless.
     from_narrow: BTreeSet<ValueId>,
     /// Copied constants, by address.
-    copied: BTreeMap<Place, ValueId>,
+    copied: BTreeMap<ConstantKey, ValueId>,
     /// Id of the current node.
     number: u32,
 }
@@ -337,7 +337,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         let constants = &self.front.constants;
         let Some(bytes) = constants.bytes(tensor)? else { return Ok(None) };
         let place = match bytes {
-            Cow::Borrowed(bytes) => place(bytes, &tensor.info),
+            Cow::Borrowed(bytes) => key(bytes, &tensor.info),
             Cow::Owned(_) => None,
         };
         let known = place.as_ref().and_then(|place| self.copied.get(place)).copied();

@@ -125,7 +125,7 @@ impl Product {
 
     /// As [`Product::of`]; a value that is not a product is a product of itself.
     fn of_value(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Self {
-        let product = rewriter.maker(id).and_then(|node| Product::of(rewriter, node));
+        let product = rewriter.producer(id).and_then(|node| Product::of(rewriter, node));
         product.unwrap_or_else(|| Product { factor: 1.0, values: vec![id] })
     }
 
@@ -146,7 +146,7 @@ impl Product {
     }
 
     fn multiply_value(&mut self, rewriter: &Rewriter<'_, '_>, id: ValueId, depth: usize) {
-        let inner = rewriter.maker(id).filter(|_| depth > 0 && rewriter.uses(id) == 1);
+        let inner = rewriter.producer(id).filter(|_| depth > 0 && rewriter.uses(id) == 1);
         if !inner.is_some_and(|node| self.multiply(rewriter, node, depth - 1)) {
             self.values.push(id);
         }
@@ -160,7 +160,7 @@ fn call_of_one(rewriter: &Rewriter<'_, '_>, id: ValueId, operator: Operator) -> 
 
 /// The other operand of an addition of this number.
 fn plus(rewriter: &Rewriter<'_, '_>, id: ValueId, number: f64) -> Option<ValueId> {
-    let node = rewriter.maker(id)?;
+    let node = rewriter.producer(id)?;
     let [a, b, factors @ ..] = inputs(node) else { return None };
     let one = factors.iter().all(|factor| rewriter.number(*factor) == Some(1.0));
     if !matches!(node.operator, Operator::ADD_TENSOR | Operator::ADD_SCALAR) || !one {
@@ -172,7 +172,7 @@ fn plus(rewriter: &Rewriter<'_, '_>, id: ValueId, number: f64) -> Option<ValueId
 
 /// The `x` of `clamp(x + 3, 0, 6)`.
 fn ramp(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
-    let node = rewriter.maker(id)?;
+    let node = rewriter.producer(id)?;
     let [sum, low, high] = inputs(node) else { return None };
     let clamps = matches!(node.operator, Operator::CLAMP | Operator::HARDTANH);
     let bounds = [low, high].map(|id| rewriter.number(*id));

@@ -107,7 +107,7 @@ fn find_weights(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<Weights>
         if rewriter.uses(id) != 1 {
             return None;
         }
-        let node = rewriter.maker(id)?;
+        let node = rewriter.producer(id)?;
         match node.operator {
             Operator::WHERE_SELF => return guarded_softmax(rewriter, inputs(node)),
             Operator::SOFTMAX => {
@@ -156,14 +156,16 @@ fn guarded_softmax(rewriter: &Rewriter<'_, '_>, args: &[ValueId]) -> Option<Weig
         && rewriter.flag(Some(keep), false) == Some(true)
         && super::masks::filled(rewriter, *zeros) == Some(0.0);
     // The zeros are created with the shape of the weights (`full_like`) or independently.
-    let shaped = rewriter.maker(*zeros).is_some_and(|node| inputs(node).first() == Some(weights));
+    let shaped =
+        rewriter.producer(*zeros).is_some_and(|node| inputs(node).first() == Some(weights));
     let taken = rewriter.uses(*weights) == if shaped { 2 } else { 1 };
     (fits && taken).then_some(Weights { scores, zeros: true })
 }
 
 /// Follows scores back to the matrix multiplication of queries and keys.
 fn find_product(rewriter: &Rewriter<'_, '_>, scores: ValueId) -> Option<Product> {
-    let narrow = |id: ValueId| rewriter.maker(id).and_then(|node| converted(rewriter, node, true));
+    let narrow =
+        |id: ValueId| rewriter.producer(id).and_then(|node| converted(rewriter, node, true));
     let unmasked = narrow(scores).unwrap_or(scores);
     for (inner, masks) in maskings(rewriter, scores, unmasked) {
         let (mut product, mut scale) = peeled(rewriter, inner);
@@ -171,7 +173,7 @@ fn find_product(rewriter: &Rewriter<'_, '_>, scores: ValueId) -> Option<Product>
             let (source, own) = peeled(rewriter, source);
             (product, scale) = (source, scale * own);
         }
-        let Some(node) = rewriter.maker(product) else { continue };
+        let Some(node) = rewriter.producer(product) else { continue };
         let (queries, keys, masks) = match (node.operator, inputs(node)) {
             (Operator::BMM | Operator::MM, [queries, keys]) => (*queries, *keys, masks),
             // `baddbmm` adds its mask before any later scale, so the scale must be one.
@@ -392,7 +394,7 @@ fn keys(
     if !rewriter.is_lasting(columns) {
         return None;
     }
-    let transposed = rewriter.maker(columns).and_then(|node| permutation(rewriter, node));
+    let transposed = rewriter.producer(columns).and_then(|node| permutation(rewriter, node));
     let ends_right = rewriter.sizes(columns)?.last_chunk::<2>() == Some(&[width, rows]);
     if let Some((source, mut order)) = transposed.filter(|_| ends_right) {
         let last = order.len().checked_sub(1)?;

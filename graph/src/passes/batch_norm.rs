@@ -36,7 +36,7 @@ fn fold(rewriter: &mut Rewriter<'_, '_>, norm: &Node) -> Option<()> {
     let (out, statistics) = outs.split_first()?;
     let (out, taken) = (*out, statistics.iter().any(|id| rewriter.uses(*id) > 0));
     let input = *inputs(norm).first()?;
-    let layer = rewriter.maker(input)?;
+    let layer = rewriter.producer(input)?;
     if taken || rewriter.uses(input) != 1 || layer.args.last() != Some(&input) {
         return None;
     }

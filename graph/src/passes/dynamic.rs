@@ -68,7 +68,7 @@ fn rounded(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
         }
         None => through_codes(rewriter, id)?,
     };
-    let chosen = rewriter.maker(scales)?;
+    let chosen = rewriter.producer(scales)?;
     let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
     let made = rewriter.get(*chosen.args.last()?);
     let is_chosen = chosen.operator == choose

@@ -87,7 +87,7 @@ fn permuted(
 fn rounded(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<(ValueId, Vec<usize>)> {
     let mut order: Vec<usize> = (0..PICTURES).collect();
     for _ in 0..VIEWS {
-        let moved = rewriter.maker(id).and_then(|node| permutation(rewriter, node));
+        let moved = rewriter.producer(id).and_then(|node| permutation(rewriter, node));
         let Some((source, dims)) = moved else { break };
         order = order.iter().map(|dim| dims.get(*dim).copied()).collect::<Option<_>>()?;
         id = source;
@@ -155,7 +155,7 @@ fn are_chosen(
     scales: ValueId,
     zeros: ValueId,
 ) -> Option<bool> {
-    let chosen = rewriter.maker(scales)?;
+    let chosen = rewriter.producer(scales)?;
     let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
     let Some(Value::List(made)) = rewriter.get(*chosen.args.last()?) else { return None };
     let &[own, points] = &made[..] else { return None };

@@ -63,11 +63,11 @@ fn are_one(rewriter: &Rewriter<'_, '_>, factors: &[ValueId]) -> bool {
 /// The constant whose transpose a matrix is.
 fn stored(rewriter: &Rewriter<'_, '_>, columns: ValueId) -> Option<ValueId> {
     let [rows, width] = *rewriter.sizes(columns)? else { return None };
-    let maker = rewriter.maker(columns)?;
-    let (weight, order) = permutation(rewriter, maker)
+    let producer = rewriter.producer(columns)?;
+    let (weight, order) = permutation(rewriter, producer)
         // The transpose of a vector may be a view.
         .or_else(|| {
-            Some((reshaped(rewriter, maker).filter(|_| rows == 1 || width == 1)?, vec![1, 0]))
+            Some((reshaped(rewriter, producer).filter(|_| rows == 1 || width == 1)?, vec![1, 0]))
         })?;
     let fits = order == [1, 0] && rewriter.sizes(weight) == Some(&[width, rows]);
     (fits && is_known(rewriter, weight)).then_some(weight)
@@ -150,7 +150,7 @@ fn add(rewriter: &mut Rewriter<'_, '_>, sum: ValueId, bias: ValueId, out: ValueI
         if rewriter.uses(product) != 1 {
             return None;
         }
-        match rewriter.maker(product).and_then(|node| reshaped(rewriter, node)) {
+        match rewriter.producer(product).and_then(|node| reshaped(rewriter, node)) {
             Some(source) => product = source,
             None => break,
         }

@@ -43,7 +43,7 @@ fn lookup(
         if let Some((source, _)) = dequantized(rewriter, id) {
             break source;
         }
-        let call = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1)?;
+        let call = rewriter.producer(id).filter(|_| rewriter.uses(id) == 1)?;
         let ([input, rest @ ..], true) = (inputs(call), call.operator.traits().is_unary_function)
         else {
             return None;

@@ -37,7 +37,7 @@ impl Mask {
         scores: ValueId,
     ) -> Vec<(ValueId, Option<Mask>)> {
         let mut found = Vec::from([(scores, None)]);
-        let Some(node) = rewriter.maker(scores) else { return found };
+        let Some(node) = rewriter.producer(scores) else { return found };
         match (node.operator, inputs(node)) {
             (Operator::ADD_TENSOR, [a, b, rest @ ..])
                 if rest.iter().all(|factor| rewriter.number(*factor) == Some(1.0)) =>
@@ -146,7 +146,7 @@ pub(super) fn filled(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<f64> {
     if let Some(number) = rewriter.number(id) {
         return Some(number);
     }
-    let node = rewriter.maker(id)?;
+    let node = rewriter.producer(id)?;
     let at = match node.operator {
         Operator::SCALAR_TENSOR => 0,
         Operator::FULL | Operator::FULL_LIKE => 1,

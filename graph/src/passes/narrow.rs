@@ -34,12 +34,12 @@ fn narrow(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
         if rewriter.uses(result) != 1 {
             return None;
         }
-        match rewriter.maker(result).and_then(|node| reshaped(rewriter, node)) {
+        match rewriter.producer(result).and_then(|node| reshaped(rewriter, node)) {
             Some(source) => result = source,
             None => break,
         }
     }
-    let call = rewriter.maker(result)?;
+    let call = rewriter.producer(result)?;
     let (operator, mut args) = (call.operator, inputs(call).to_vec());
     let narrow = usize::from(operator.traits().narrow_inputs);
     if narrow == 0 {
@@ -74,26 +74,26 @@ fn source(
     scalar_type: ScalarType,
     depth: usize,
 ) -> Option<ValueId> {
-    let maker = rewriter.maker(id)?;
-    if let Some(input) = conversion(rewriter, maker) {
+    let producer = rewriter.producer(id)?;
+    if let Some(input) = conversion(rewriter, producer) {
         return (rewriter.scalar_type(input) == Some(scalar_type)).then_some(input);
     }
     let depth = depth.checked_sub(1)?;
-    if let Some((input, order)) = permutation(rewriter, maker) {
+    if let Some((input, order)) = permutation(rewriter, producer) {
         let input = source(rewriter, input, scalar_type, depth)?;
         return permuted(rewriter, input, &order);
     }
     let sizes = rewriter.sizes(id)?.to_vec();
-    if matches!(maker.operator, Operator::INDEX_SELECT | Operator::INDEX_TENSOR)
+    if matches!(producer.operator, Operator::INDEX_SELECT | Operator::INDEX_TENSOR)
         && rewriter.uses(id) == 1
         && rewriter.has_fixed_shapes()
     {
-        let (operator, mut args) = (maker.operator, inputs(maker).to_vec());
+        let (operator, mut args) = (producer.operator, inputs(producer).to_vec());
         let slot = args.first_mut()?;
         *slot = source(rewriter, *slot, scalar_type, depth)?;
         return Some(rewriter.call_new(operator, &args, scalar_type, sizes));
     }
-    let input = reshaped(rewriter, maker)?;
+    let input = reshaped(rewriter, producer)?;
     let input = source(rewriter, input, scalar_type, depth)?;
     viewed_as(rewriter, input, &sizes)
 }

@@ -52,7 +52,7 @@ impl Unpermuted {
         let (mut sources, mut is_last) = (Vec::new(), false);
         for id in operands {
             let (source, own) =
-                rewriter.maker(*id).and_then(|maker| permutation(rewriter, maker))?;
+                rewriter.producer(*id).and_then(|producer| permutation(rewriter, producer))?;
             if order.as_ref().is_some_and(|order| *order != own) {
                 return None;
             }

@@ -257,7 +257,7 @@ fn nearest(number: f64) -> i64 {
 /// If the value is produced by a clamping activation and has no other user: the activation's input
 /// and its limits.
 fn limits(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
-    let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1)?;
+    let node = rewriter.producer(id).filter(|_| rewriter.uses(id) == 1)?;
     let number = |id: Option<ValueId>, absent: f64| match id {
         id if rewriter.is_none(id.as_ref()) => Some(absent),
         id => rewriter.number(id?),

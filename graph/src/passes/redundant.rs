@@ -99,7 +99,7 @@ fn only_member(rewriter: &Rewriter<'_, '_>, list: ValueId) -> Option<ValueId> {
 
 /// Maximum number of operands of a merged `cat`. Without it, a chain of `cat` calls would build
 /// lists of quadratic total length.
-const MOST_JOINED: usize = 512;
+const MAX_JOINED: usize = 512;
 
 /// Merges operands that are `cat` results over the same dim, without other uses, into this `cat`.
 fn join_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool {
@@ -111,7 +111,7 @@ fn join_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool
         match before.and_then(|args| self::joined(rewriter, args, id)) {
             Some(before)
                 if before.dim == joined.dim
-                    && members.len() + before.members.len() <= MOST_JOINED =>
+                    && members.len() + before.members.len() <= MAX_JOINED =>
             {
                 members.extend(before.members);
                 found = true;
@@ -216,7 +216,9 @@ fn drop_nothing(
 fn permute_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool {
     let Some((input, mut order)) = permutation(rewriter, node) else { return false };
     let mut source = input;
-    if let Some((first, own)) = rewriter.maker(input).and_then(|node| permutation(rewriter, node)) {
+    if let Some((first, own)) =
+        rewriter.producer(input).and_then(|node| permutation(rewriter, node))
+    {
         let Some(both) = order.iter().map(|dim| own.get(*dim).copied()).collect() else {
             return false;
         };
@@ -247,7 +249,7 @@ fn is_view(rewriter: &Rewriter<'_, '_>, source: ValueId, order: &[usize]) -> boo
 /// Merges two views.
 fn view_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool {
     let Some(input) = reshaped(rewriter, node) else { return false };
-    let first = rewriter.maker(input).and_then(|node| reshaped(rewriter, node));
+    let first = rewriter.producer(input).and_then(|node| reshaped(rewriter, node));
     let Some(source) = first else { return false };
     if rewriter.replace(out, source) {
         return true;
@@ -257,7 +259,7 @@ fn view_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool
 
 #[cfg(test)]
 mod tests {
-    use super::MOST_JOINED;
+    use super::MAX_JOINED;
     use crate::graph::{Graph, Value};
     use crate::passes::text;
     use alloc::format;
@@ -473,8 +475,8 @@ mod tests {
             _ => None,
         });
         let (longest, all) = lists.fold((0, 0), |(most, all), len| (len.max(most), all + len));
-        assert!((MOST_JOINED / 2..=MOST_JOINED + 1).contains(&longest), "{longest}");
-        assert!(all < 3000 * MOST_JOINED, "{all}");
+        assert!((MAX_JOINED / 2..=MAX_JOINED + 1).contains(&longest), "{longest}");
+        assert!(all < 3000 * MAX_JOINED, "{all}");
     }
 
     #[test]

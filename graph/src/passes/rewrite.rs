@@ -43,7 +43,7 @@ pub(super) struct Rewriter<'g, 'p> {
     /// The calls so far.
     nodes: Vec<Node>,
     /// For each value, the index in `nodes` of the call that produces it.
-    makers: Vec<Option<usize>>,
+    producers: Vec<Option<usize>>,
     uses: Uses,
     /// For each value, its replacement, or itself.
     current: Vec<ValueId>,
@@ -81,7 +81,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
         Rewriter {
             nodes: Vec::new(),
-            makers: vec![None; count],
+            producers: vec![None; count],
             uses: Uses::of(graph),
             current: (0..count).collect(),
             lists: BTreeMap::new(),
@@ -130,10 +130,10 @@ impl<'g, 'p> Rewriter<'g, 'p> {
     fn push(&mut self, node: Node) {
         let place = self.nodes.len();
         if let Some(out) = node.args.last() {
-            let makers = &mut self.makers;
+            let producers = &mut self.producers;
             each_member(self.graph, *out, |id| {
-                if let Some(maker) = makers.get_mut(id) {
-                    *maker = Some(place);
+                if let Some(producer) = producers.get_mut(id) {
+                    *producer = Some(place);
                 }
             });
         }
@@ -161,8 +161,8 @@ impl<'g, 'p> Rewriter<'g, 'p> {
 
     /// The call that produces a value. `None` if the value or an input of that call may have been
     /// overwritten since: evaluating the call again must give the same result.
-    pub(super) fn maker(&self, id: ValueId) -> Option<&Node> {
-        let place = self.makers.get(id).copied().flatten().filter(|_| self.is_lasting(id))?;
+    pub(super) fn producer(&self, id: ValueId) -> Option<&Node> {
+        let place = self.producers.get(id).copied().flatten().filter(|_| self.is_lasting(id))?;
         self.nodes.get(place).filter(|node| self.reads_lasting(node))
     }
 
@@ -178,7 +178,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
     /// The inputs of the call that produces a value, if the call has this operator and this only
     /// output.
     pub(super) fn call_of(&self, id: ValueId, operator: Operator) -> Option<&[ValueId]> {
-        let node = self.maker(id)?;
+        let node = self.producer(id)?;
         (node.operator == operator && node.args.last() == Some(&id)).then(|| inputs(node))
     }
 
@@ -217,7 +217,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
     /// The value of a constant scalar: a scalar argument, a constant tensor of one element, or a
     /// floating-point conversion of such a tensor.
     pub(super) fn number(&self, id: ValueId) -> Option<f64> {
-        let converted = self.maker(id).filter(|node| {
+        let converted = self.producer(id).filter(|node| {
             let operator = node.operator;
             operator == Operator::TO_COPY || operator == Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY
         });
@@ -282,7 +282,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
     pub(super) fn value(&mut self, value: Value<'p>) -> ValueId {
         let id = self.graph.values.len();
         self.graph.values.push(value);
-        self.makers.push(None);
+        self.producers.push(None);
         self.current.push(id);
         self.written.push(false);
         self.updated.push(false);
@@ -420,13 +420,13 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         if self.leaving.get(new) != Some(&false) || !same_outside {
             return false;
         }
-        let place = self.makers.get(new).copied().flatten();
-        let maker = place.and_then(|place| self.nodes.get_mut(place));
-        match maker.and_then(|node| node.args.last_mut()).filter(|out| **out == new) {
+        let place = self.producers.get(new).copied().flatten();
+        let producer = place.and_then(|place| self.nodes.get_mut(place));
+        match producer.and_then(|node| node.args.last_mut()).filter(|out| **out == new) {
             Some(out) => *out = old,
             None => return false,
         }
-        if let Ok([old, new]) = self.makers.get_disjoint_mut([old, new]) {
+        if let Ok([old, new]) = self.producers.get_disjoint_mut([old, new]) {
             core::mem::swap(old, new);
         }
         self.lists.clear();

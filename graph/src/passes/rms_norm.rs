@@ -38,12 +38,12 @@ fn find(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Norm> {
     let out = *node.args.last()?;
     // The last call may be a conversion to the graph's type.
     let product = match narrowed(rewriter, node) {
-        Some(product) => rewriter.maker(product)?,
+        Some(product) => rewriter.producer(product)?,
         None => node,
     };
     let (Operator::MUL_TENSOR, [a, b]) = (product.operator, inputs(product)) else { return None };
     [(*a, *b), (*b, *a)].into_iter().find_map(|(normal, weight)| {
-        let inner = rewriter.maker(normal)?;
+        let inner = rewriter.producer(normal)?;
         let normal = narrowed(rewriter, inner).unwrap_or(normal);
         let (input, epsilon) = normalised(rewriter, normal)?;
         let input = widened(rewriter, input).unwrap_or(input);
@@ -75,7 +75,7 @@ fn narrowed(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<ValueId> {
 
 /// The 16-bit float value that a value is converted to `f32` from.
 fn widened(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
-    let node = rewriter.maker(id)?;
+    let node = rewriter.producer(id)?;
     let (from, to) = converted(rewriter, node)?;
     is_narrow(from)
         .then(|| inputs(node).first().copied())
@@ -115,7 +115,7 @@ fn normalised(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, f64)
 }
 
 fn sum_with_number(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, f64)> {
-    let node = rewriter.maker(id)?;
+    let node = rewriter.producer(id)?;
     let [a, b, factors @ ..] = inputs(node) else { return None };
     let one = factors.iter().all(|factor| rewriter.number(*factor) == Some(1.0));
     if !matches!(node.operator, Operator::ADD_TENSOR | Operator::ADD_SCALAR) || !one {

@@ -23,7 +23,7 @@ pub(super) fn check(graph: &Graph<'_>, node: &Node) -> Option<()> {
             after.sort_unstable();
             before == after
         }
-        Shape::Gemm(lhs) => is_product(of(lhs)?, of(lhs + 1)?, out)?,
+        Shape::Gemm(lhs) => is_gemm(of(lhs)?, of(lhs + 1)?, out)?,
         Shape::Linear => {
             let ([outer @ .., k], [n, weight_k]) = (of(0)?, of(1)?) else { return None };
             k == weight_k && out.split_last() == Some((n, outer))
@@ -67,7 +67,7 @@ fn numel(sizes: &[usize]) -> usize {
 }
 
 /// Whether an output shape is that of a matrix multiplication, batched or not.
-fn is_product(a: &[usize], b: &[usize], out: &[usize]) -> Option<bool> {
+fn is_gemm(a: &[usize], b: &[usize], out: &[usize]) -> Option<bool> {
     let ([outer @ .., m, k], [b_outer @ .., b_k, n]) = (a, b) else { return None };
     let ([out_outer @ .., out_m, out_n], true) = (out, outer == b_outer && k == b_k) else {
         return None;

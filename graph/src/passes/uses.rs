@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 /// of the graph are not reflected.
 #[derive(Debug)]
 pub struct Uses {
-    makers: Vec<Option<usize>>,
+    producers: Vec<Option<usize>>,
     counts: Vec<u32>,
 }
 
@@ -27,7 +27,7 @@ impl Uses {
     /// Graph outputs and update sources count as one more use.
     pub fn of(graph: &Graph<'_>) -> Self {
         let mut uses =
-            Uses { makers: vec![None; graph.values.len()], counts: vec![0; graph.values.len()] };
+            Uses { producers: vec![None; graph.values.len()], counts: vec![0; graph.values.len()] };
         for (place, node) in graph.nodes.iter().enumerate() {
             for id in inputs(node) {
                 each_member(graph, *id, |id| uses.count(id));
@@ -43,8 +43,8 @@ impl Uses {
     }
 
     /// Returns the index of the call that produces a value; `None` for other values.
-    pub fn maker(&self, id: ValueId) -> Option<usize> {
-        self.makers.get(id).copied().flatten()
+    pub fn producer(&self, id: ValueId) -> Option<usize> {
+        self.producers.get(id).copied().flatten()
     }
 
     /// Returns the number of uses of a value, alone or as a member of a list.
@@ -82,8 +82,8 @@ impl Uses {
     }
 
     fn make(&mut self, id: ValueId, place: usize) {
-        if let Some(maker) = self.makers.get_mut(id) {
-            *maker = Some(place);
+        if let Some(producer) = self.producers.get_mut(id) {
+            *producer = Some(place);
         }
     }
 }

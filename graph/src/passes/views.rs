@@ -69,7 +69,7 @@ pub(super) fn numel(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<usize> {
 /// Follows views to the tensor that they reshape.
 pub(super) fn peeled_views(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> ValueId {
     for _ in 0..VIEWS {
-        let Some(source) = rewriter.maker(id).and_then(|node| reshaped(rewriter, node)) else {
+        let Some(source) = rewriter.producer(id).and_then(|node| reshaped(rewriter, node)) else {
             break;
         };
         id = source;
@@ -128,9 +128,9 @@ pub(super) fn peeled_exactly(rewriter: &Rewriter<'_, '_>, id: ValueId) -> (Value
     let (id, factor) = peeled(rewriter, id);
     let found = || {
         let narrow = rewriter.scalar_type(id).filter(|narrow| is_narrow(*narrow))?;
-        let wide = narrowed(rewriter, rewriter.maker(id)?)?;
+        let wide = narrowed(rewriter, rewriter.producer(id)?)?;
         let (wide, own) = peeled(rewriter, wide);
-        let source = widened(rewriter, rewriter.maker(wide)?, narrow)?;
+        let source = widened(rewriter, rewriter.producer(wide)?, narrow)?;
         let (source, last) = peeled(rewriter, source);
         Some((source, factor * own * last))
     };
@@ -141,7 +141,7 @@ pub(super) fn peeled_exactly(rewriter: &Rewriter<'_, '_>, id: ValueId) -> (Value
 pub(super) fn peeled(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> (ValueId, f64) {
     let mut factor = 1.0;
     for _ in 0..VIEWS {
-        let Some(node) = rewriter.maker(id) else { break };
+        let Some(node) = rewriter.producer(id) else { break };
         if let Some(source) = reshaped(rewriter, node) {
             id = source;
         } else if let Some((source, own)) = scaled(rewriter, node) {

@@ -166,8 +166,8 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
     if pointwise && through_depth(rewriter, node, [step, margin, apart], takes).is_some() {
         return Some(());
     }
-    // First query support for the 2-D convolution, whose input holds all slices that it reads,
-    // grouped by channel.
+    // Ask for support of the 2-D convolution before adding calls. Its input holds all slices that
+    // it reads, grouped by channel.
     let planes = batch.checked_mul(depth_out)?;
     let stacked = [planes, channels.checked_mul(kernel)?, height, width];
     let weights = [outs, of_group.checked_mul(kernel)?, kernel_height, kernel_width];

@@ -25,7 +25,7 @@ impl Weights {
         channels: usize,
     ) -> Option<Self> {
         let moved = rewriter
-            .maker(id)
+            .producer(id)
             .and_then(|node| permutation(rewriter, node).or_else(|| single_moved(rewriter, node)));
         let (id, order) = match moved {
             Some(moved) => moved,

@@ -159,7 +159,7 @@ fn reasons_and_estimates_are_told() {
     assert_eq!(nearby.reason(0), leaves);
     assert_eq!(nearby.reason(2), format!("{leaves}; engine: no aten.cos.default"));
     let [part, last] = &nearby.parts(&graph)[..] else { panic!() };
-    let part = nearby.describe(&graph, part, Place::Device(0));
+    let part = nearby.describe(&graph, part, Location::Device(0));
     let names = |report: &PartReport| -> Vec<String> {
         let all = report.own.iter().chain(&report.others);
         all.map(|estimate| estimate.processor.clone()).collect()
@@ -167,7 +167,7 @@ fn reasons_and_estimates_are_told() {
     assert_eq!((part.calls, names(&part)), (2, vec!["engine".into(), "kernels".into()]));
     // One call with 128 operations: the sine is fused into the matrix multiplication.
     assert_eq!(part.own.unwrap().nanoseconds, 1019);
-    let last = nearby.describe(&graph, last, Place::Host);
+    let last = nearby.describe(&graph, last, Location::Host);
     assert_eq!(names(&last), ["kernels", "device"]);
     // The estimate includes the launch overhead, but not the transfers.
     assert!(last.others[0].nanoseconds > 100_000);

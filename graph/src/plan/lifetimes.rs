@@ -43,7 +43,7 @@ struct Uses<'m, 'p> {
     /// Values with known contents.
     known: Vec<bool>,
     /// For each slot, the instruction that last wrote it, and the number of bytes written.
-    places: BTreeMap<(usize, usize), (usize, usize)>,
+    locations: BTreeMap<(usize, usize), (usize, usize)>,
     /// Whether jumps can skip instructions, so that contents may be those of an earlier run.
     branches: bool,
 }
@@ -56,7 +56,7 @@ impl<'m, 'p> Uses<'m, 'p> {
             sharing: Sharing::of(method),
             times: vec![None; count],
             known: vec![false; count],
-            places: BTreeMap::new(),
+            locations: BTreeMap::new(),
             branches: method.has_jumps(),
         }
     }
@@ -70,11 +70,11 @@ impl<'m, 'p> Uses<'m, 'p> {
 
     fn write(&mut self, value: usize, at: usize) {
         self.note(value, at, at);
-        let Some((place, bytes)) = place_of(self.method, value) else { return };
+        let Some((location, bytes)) = location_of(self.method, value) else { return };
         if self.branches {
             return self.read(value, at);
         }
-        self.places.insert(place, (at, bytes));
+        self.locations.insert(location, (at, bytes));
         if let Some(known) = self.known.get_mut(value) {
             *known = true;
         }
@@ -82,12 +82,12 @@ impl<'m, 'p> Uses<'m, 'p> {
 
     fn read(&mut self, value: usize, at: usize) {
         self.note(value, at, at);
-        let Some((place, bytes)) = place_of(self.method, value) else { return };
+        let Some((location, bytes)) = location_of(self.method, value) else { return };
         if let Some(known @ false) = self.known.get_mut(value) {
             *known = true;
             // The contents were written by another tensor of the same slot, since exporters elide
             // views; otherwise, the tensor is state.
-            match self.places.get(&place) {
+            match self.locations.get(&location) {
                 Some((since, left)) if *left >= bytes => self.note(value, *since, at),
                 _ => self.note(value, 0, self.method.instructions.len()),
             }
@@ -103,13 +103,13 @@ impl<'m, 'p> Uses<'m, 'p> {
         for value in self.method.inputs.iter().chain(&self.method.outputs) {
             each_tensor(self.method, *value, &mut |value| {
                 if let Some(slot) = is_given.get_mut(value) {
-                    *slot = place_of(self.method, value).is_none();
+                    *slot = location_of(self.method, value).is_none();
                 }
             });
         }
         let mut own = Vec::with_capacity(is_given.len());
         for (index, is_given) in is_given.into_iter().enumerate() {
-            let is_view = self.sharing.is_view(index) && place_of(self.method, index).is_none();
+            let is_view = self.sharing.is_view(index) && location_of(self.method, index).is_none();
             let time = self.times.get(self.sharing.root(index)).copied().flatten();
             own.push(time.filter(|_| !is_given && !is_view));
         }
@@ -118,9 +118,9 @@ impl<'m, 'p> Uses<'m, 'p> {
 }
 
 /// Returns the slot and the size in bytes of a tensor that has one.
-fn place_of(method: &Method<'_>, value: usize) -> Option<((usize, usize), usize)> {
+fn location_of(method: &Method<'_>, value: usize) -> Option<((usize, usize), usize)> {
     let tensor = method.tensor(value)?;
-    Some((tensor.place?, tensor.info.nbytes()))
+    Some((tensor.location?, tensor.info.nbytes()))
 }
 
 /// Returns the values that a kernel writes without reading them, as far as its arguments show: the

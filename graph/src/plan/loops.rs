@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 /// Maximum number of separate loops. If a method has more, they are merged into one; no real
 /// program does.
-const MOST: usize = 256;
+const MAX: usize = 256;
 
 /// Loops of a method, any two of them nested or disjoint. Inner loops come first.
 pub(super) struct Loops(Vec<Loop>);
@@ -33,7 +33,7 @@ impl Loops {
                 }
             }
         }
-        if loops.len() > MOST {
+        if loops.len() > MAX {
             let all = loops.iter().copied().reduce(joined);
             loops.clear();
             loops.extend(all);

@@ -22,7 +22,7 @@ fn tensor(bytes: usize) -> MethodValue<'static> {
     MethodValue::Tensor(MethodTensor {
         info,
         dynamism: ShapeDynamism::Static,
-        place: None,
+        location: None,
         data: TensorData::None,
         name: None,
     })
@@ -36,7 +36,7 @@ fn call(inputs: &[usize], out: usize) -> Instruction {
 
 fn range(method: &Method<'_>, value: usize) -> Option<(usize, usize)> {
     let tensor = method.tensor(value)?;
-    let (_, start) = tensor.place?;
+    let (_, start) = tensor.location?;
     Some((start, start + tensor.info.nbytes()))
 }
 
@@ -117,7 +117,7 @@ fn what_is_needed_is_not_overwritten() {
                 let size = method.planned.first().copied().unwrap_or(0);
                 method.planned = vec![size + 200];
                 if let Some(MethodValue::Tensor(tensor)) = method.values.get_mut(value) {
-                    tensor.place = Some((0, size));
+                    tensor.location = Some((0, size));
                 }
             }
         }
@@ -141,14 +141,14 @@ fn memory_is_used_again() {
     method.instructions = vec![call(&[], 0), call(&[0], 1), call(&[1], 2), call(&[2], 3)];
     method.plan().unwrap();
     assert_eq!(method.planned, [224]);
-    assert_eq!(method.tensor(2).unwrap().place, Some((0, 0)));
+    assert_eq!(method.tensor(2).unwrap().location, Some((0, 0)));
 }
 
 #[test]
 fn state_keeps_its_place_and_views_have_none() {
     let mut method = Method { values: (0..5).map(|_| tensor(32)).collect(), ..Method::default() };
     if let Some(MethodValue::Tensor(state)) = method.values.get_mut(0) {
-        state.place = Some((0, 16));
+        state.location = Some((0, 16));
     }
     let view = Instruction::Kernel {
         name: String::from("executorch_prim::et_view"),
@@ -158,9 +158,9 @@ fn state_keeps_its_place_and_views_have_none() {
     method.instructions = vec![call(&[0], 1), view, call(&[], 2), call(&[3], 4)];
     method.plan().unwrap();
     // Tensor 1 lives as long as its view.
-    let places = [Some((0, 16)), Some((0, 48)), Some((0, 80)), None, Some((0, 80))];
-    let found: Vec<_> = (0..5).map(|value| method.tensor(value).unwrap().place).collect();
-    assert_eq!(found, places);
+    let locations = [Some((0, 16)), Some((0, 48)), Some((0, 80)), None, Some((0, 80))];
+    let found: Vec<_> = (0..5).map(|value| method.tensor(value).unwrap().location).collect();
+    assert_eq!(found, locations);
 }
 
 /// Removes the slots of everything but state, and plans again.
@@ -171,7 +171,7 @@ fn replanned(method: &mut Method<'_>) -> usize {
         if let MethodValue::Tensor(tensor) = value
             && time.is_some_and(|time| time.first > 0 || time.last < whole)
         {
-            tensor.place = None;
+            tensor.location = None;
         }
     }
     let planned = core::mem::take(&mut method.planned);

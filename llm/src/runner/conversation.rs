@@ -87,7 +87,7 @@ impl Runner {
     ) -> Result<Generation, Error> {
         let start = (SystemTime::now(), Instant::now());
         let tokens = self.prompt_tokens(messages, tools)?;
-        let rest = self.keep_common(&tokens)?;
+        let rest = self.rewind_to_common_prefix(&tokens)?;
         self.run(&[Input::Tokens(&tokens[rest..])], config, start, &mut on_text)
     }
 
@@ -110,7 +110,7 @@ impl Runner {
         let divided = self.divided(messages)?;
         let prompt = self.chat_prompt(divided.as_ref().map_or(messages, |all| &all.1), tools)?;
         let inputs = mark.place(&prompt, objects)?;
-        self.keep_common(&[])?;
+        self.rewind_to_common_prefix(&[])?;
         self.divider = divided.map(|(mark, _)| mark);
         let generation = self.run(&inputs, config, start, &mut on_text);
         self.divider = None;

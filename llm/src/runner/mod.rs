@@ -109,7 +109,7 @@ impl Runner {
 
     /// Adds the time of opening the program to the load time in [`Stats`](crate::Stats).
     #[must_use]
-    pub fn opened_in(mut self, time: Duration) -> Self {
+    pub fn with_load_time(mut self, time: Duration) -> Self {
         self.load = self.load.saturating_add(time);
         self.load_started = self.load_started.checked_sub(time).unwrap_or(self.load_started);
         self
@@ -342,7 +342,7 @@ impl Runner {
     ///
     /// # Errors
     /// A delegate failed.
-    pub fn keep_common(&mut self, tokens: &[u32]) -> Result<usize, Error> {
+    pub fn rewind_to_common_prefix(&mut self, tokens: &[u32]) -> Result<usize, Error> {
         let common = self.context.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let common = common.min(tokens.len().saturating_sub(1));
         if self.keeps_tokens() && !self.state_limits.can_roll_back && common < self.context.len() {

@@ -197,11 +197,11 @@ impl Finder {
         parts
     }
 
-    /// Inserts a mark before the last character of each special-token name. `None` if the text
-    /// contains none.
+    /// Breaks up the names of special tokens in a text, so that they are tokenized as ordinary
+    /// text: inserts `mark` before the last character of each. `None` if the text contains none.
     ///
-    /// No name contains the mark, so no name is left, except one that directly follows a mark, such
-    /// as a single-character name. [`parts`](Self::parts) ignores those.
+    /// A single-character name stays whole behind its mark; [`parts`](Self::parts) ignores names
+    /// that follow a mark.
     pub(super) fn divide(&self, text: &str, mark: char) -> Option<String> {
         let specials = self.specials.as_ref()?;
         let (mut divided, mut written, mut from) = (String::new(), 0, 0);

@@ -102,8 +102,11 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
         // SAFETY: a format is a C string that lives as long as the view.
         unsafe { CStr::from_ptr(view.format) }.to_str().unwrap_or("(not UTF-8)")
     };
-    let scalar_type = scalar_type(format, size)
-        .ok_or_else(|| unsupported(format!("{size}-byte elements of the format {format:?}")))?;
+    let scalar_type = scalar_type(format, size).ok_or_else(|| {
+        unsupported(format!(
+            "{size}-byte elements of the format {format:?}; convert the array to a dtype of PyTorch"
+        ))
+    })?;
     let list = |start: *mut ffi::Py_ssize_t| match start.is_null() || rank == 0 {
         true => None,
         // SAFETY: shape and strides, if present, have one element per dimension.

@@ -36,7 +36,7 @@ use super::gemm::operand::{Lhs, Operand, Rhs, pack_rhs, packed_len};
 use super::gemm::patches::{Axis, Patches};
 use super::gemm::{Bias, Context, Epilogue, Problem, ShapeMismatch, Target, run_problem, slot_len};
 use super::simd::Tier;
-use crate::paths::{self, Paths};
+use crate::variants::{self, Variants};
 use strips::Strips;
 
 /// Layout of weights.
@@ -253,7 +253,7 @@ impl Conv {
     }
 
     /// Whether [`run`](Self::run) uses a GEMM for this convolution with a workspace of this length.
-    pub fn is_product(&self, tier: Tier, form: WeightForm, workspace: usize) -> bool {
+    pub fn is_gemm(&self, tier: Tier, form: WeightForm, workspace: usize) -> bool {
         let has_filter = match form {
             WeightForm::Packed => true,
             WeightForm::Strided(strides) => self.filter(&[], strides).is_some(),
@@ -391,10 +391,10 @@ impl Conv {
                 let filter = self.filter(weights.data, strides);
                 // If the build omits the direct path, the choice was made at preparation. The `has`
                 // checks keep the unused path out of the firmware.
-                let is_product = !paths::has(Paths::DIRECT_CONVOLUTION)
-                    || paths::has(Paths::GEMM_CONVOLUTION)
-                        && self.is_product(context.tier, weights.form, workspace.len());
-                if !is_product {
+                let is_gemm = !variants::has(Variants::DIRECT_CONVOLUTION)
+                    || variants::has(Variants::GEMM_CONVOLUTION)
+                        && self.is_gemm(context.tier, weights.form, workspace.len());
+                if !is_gemm {
                     direct::run(self, context, input, (weights.data, strides), finish, output);
                     return Ok(());
                 }

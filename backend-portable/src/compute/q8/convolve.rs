@@ -3,7 +3,7 @@
 
 #[cfg(arm_mve)]
 use super::CHANNELS;
-use super::product::{self, Rows, Target, Weights};
+use super::gemm::{self, Rows, Target, Weights};
 use super::{Results, is_fast_offset, taps};
 use crate::compute::simd::Tier;
 use crate::compute::split::for_each_chunk_with;
@@ -69,9 +69,9 @@ impl Convolution<'_> {
 /// if the sizes are out of range.
 fn workspace(tier: Tier, depth: usize, taps: usize) -> (usize, usize) {
     let patch = depth.checked_mul(taps).filter(|&len| len <= isize::MAX as usize / 32);
-    let wide = patch.and_then(|patch| product::workspace_len(tier, patch));
+    let wide = patch.and_then(|patch| gemm::workspace_len(tier, patch));
     match (patch, wide) {
-        (Some(patch), Some(wide)) => (wide, (patch * product::rows(tier)).div_ceil(2)),
+        (Some(patch), Some(wide)) => (wide, (patch * gemm::rows(tier)).div_ceil(2)),
         _ => (0, 0),
     }
 }
@@ -138,7 +138,7 @@ impl Line<'_> {
             (wide, 4, [[0; CHANNELS]; 4])
         };
         #[cfg(not(arm_mve))]
-        let together = product::rows(self.tier);
+        let together = gemm::rows(self.tier);
         let patches: &mut [i8] = bytemuck::cast_slice_mut(patches);
         // For a pointwise kernel, patches are input pixels, read in place.
         let points = (down.kernel(), across.kernel(), depth) == (1, 1, from.channels)
@@ -168,9 +168,9 @@ impl Line<'_> {
                 let results = &self.convolution.results;
                 let target = Target { results, first: at, out, out_stride: to.channels };
                 #[cfg(arm_mve)]
-                product::multiply_four(rows, weights, target, &mut sums);
+                gemm::multiply_four(rows, weights, target, &mut sums);
                 #[cfg(not(arm_mve))]
-                product::multiply(self.tier, rows, weights, target, wide);
+                gemm::multiply(self.tier, rows, weights, target, wide);
                 column += count;
             }
         }

@@ -13,7 +13,7 @@ pub struct Sum {
     /// Rescaling of the operands to a common scale.
     pub scales: [Scale; 2],
     /// Left shift of both operands before rescaling, in bits, for precision.
-    pub room: u32,
+    pub headroom: u32,
     /// Rescaling from the common scale to the output scale.
     pub scale: Scale,
     /// Zero point of the output.
@@ -27,7 +27,7 @@ impl Sum {
     #[inline(always)]
     pub fn of(&self, quantized: [i32; 2]) -> i32 {
         let [a, b] = [0, 1].map(|side| {
-            let value = quantized[side].wrapping_sub(self.zeros[side]).wrapping_shl(self.room);
+            let value = quantized[side].wrapping_sub(self.zeros[side]).wrapping_shl(self.headroom);
             self.scales[side].apply_and_add(value, 0)
         });
         let code = self.scale.apply_and_add(a.wrapping_add(b), self.offset);
@@ -63,7 +63,7 @@ const GRAIN: usize = 16 * 1024;
 
 /// Execution resources: instruction set and threads.
 #[derive(Clone, Copy)]
-pub struct Means<'a> {
+pub struct Context<'a> {
     /// The instruction set to use.
     pub tier: Tier,
     /// The thread pool.
@@ -73,12 +73,17 @@ pub struct Means<'a> {
 /// Computes `out` from pairs of values.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-fn map(means: Means<'_>, [a, b]: [&[i8]; 2], out: &mut [i8], of: impl Fn([i32; 2]) -> i32 + Sync) {
-    let len = chunk_len(means.parallel, out.len(), GRAIN).max(1);
-    for_each_chunk_mut(means.parallel, out, len, &|index, out: &mut [i8]| {
+fn map(
+    context: Context<'_>,
+    [a, b]: [&[i8]; 2],
+    out: &mut [i8],
+    of: impl Fn([i32; 2]) -> i32 + Sync,
+) {
+    let len = chunk_len(context.parallel, out.len(), GRAIN).max(1);
+    for_each_chunk_mut(context.parallel, out, len, &|index, out: &mut [i8]| {
         let [a, b] = [a, b].map(|quantized| quantized.get(index * len..).unwrap_or(&[]));
         vectorized(
-            means.tier,
+            context.tier,
             #[inline(always)]
             || {
                 for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
@@ -97,20 +102,20 @@ type Block = [i32; super::x86::LANES];
 /// results before the output's zero point is added.
 #[cfg(target_arch = "x86_64")]
 fn map_blocks(
-    means: Means<'_>,
+    context: Context<'_>,
     quantized: [&[i8]; 2],
     out: &mut [i8],
     (zeros, offset, bounds): ([i32; 2], i32, (i32, i32)),
     of: impl Fn([Block; 2]) -> Block + Sync,
 ) {
     const LANES: usize = super::x86::LANES;
-    let len = chunk_len(means.parallel, out.len(), GRAIN).max(1);
-    for_each_chunk_mut(means.parallel, out, len, &|index, out: &mut [i8]| {
+    let len = chunk_len(context.parallel, out.len(), GRAIN).max(1);
+    for_each_chunk_mut(context.parallel, out, len, &|index, out: &mut [i8]| {
         let [first, second] = quantized;
         let first = first.get(index * len..).unwrap_or(&[]).chunks(LANES);
         let second = second.get(index * len..).unwrap_or(&[]).chunks(LANES);
         vectorized(
-            means.tier,
+            context.tier,
             #[inline(always)]
             || {
                 for ((out, first), second) in out.chunks_mut(LANES).zip(first).zip(second) {
@@ -149,30 +154,30 @@ fn scaled(tier: Tier, mut block: Block, scale: Scale) -> Block {
 }
 
 /// Adds quantized tensors.
-pub fn add(means: Means<'_>, sum: Sum, quantized: [&[i8]; 2], out: &mut [i8]) {
+pub fn add(context: Context<'_>, sum: Sum, quantized: [&[i8]; 2], out: &mut [i8]) {
     #[cfg(arm_mve)]
-    if sum.room < 32 && sum.scales.iter().chain([&sum.scale]).all(|scale| scale.shift() <= 0) {
+    if sum.headroom < 32 && sum.scales.iter().chain([&sum.scale]).all(|scale| scale.shift() <= 0) {
         return super::mve::add_quantized(&sum, quantized, out);
     }
     #[cfg(target_arch = "x86_64")]
     return map_blocks(
-        means,
+        context,
         quantized,
         out,
         (sum.zeros, sum.offset, sum.bounds),
         #[inline(always)]
         |[mut a, mut b]| {
             for (block, scale) in [(&mut a, sum.scales[0]), (&mut b, sum.scales[1])] {
-                block.iter_mut().for_each(|value| *value = value.wrapping_shl(sum.room));
-                *block = scaled(means.tier, *block, scale);
+                block.iter_mut().for_each(|value| *value = value.wrapping_shl(sum.headroom));
+                *block = scaled(context.tier, *block, scale);
             }
             a.iter_mut().zip(b).for_each(|(a, b)| *a = a.wrapping_add(b));
-            scaled(means.tier, a, sum.scale)
+            scaled(context.tier, a, sum.scale)
         },
     );
     #[cfg(not(target_arch = "x86_64"))]
     map(
-        means,
+        context,
         quantized,
         out,
         #[inline(always)]
@@ -181,26 +186,26 @@ pub fn add(means: Means<'_>, sum: Sum, quantized: [&[i8]; 2], out: &mut [i8]) {
 }
 
 /// Multiplies quantized tensors.
-pub fn multiply(means: Means<'_>, product: Product, quantized: [&[i8]; 2], out: &mut [i8]) {
+pub fn multiply(context: Context<'_>, product: Product, quantized: [&[i8]; 2], out: &mut [i8]) {
     #[cfg(arm_mve)]
     if product.scale.shift() <= 0 {
         return super::mve::multiply_quantized(&product, quantized, out);
     }
     #[cfg(target_arch = "x86_64")]
     return map_blocks(
-        means,
+        context,
         quantized,
         out,
         (product.zeros, product.offset, product.bounds),
         #[inline(always)]
         |[mut a, b]| {
             a.iter_mut().zip(b).for_each(|(a, b)| *a = a.wrapping_mul(b));
-            scaled(means.tier, a, product.scale)
+            scaled(context.tier, a, product.scale)
         },
     );
     #[cfg(not(target_arch = "x86_64"))]
     map(
-        means,
+        context,
         quantized,
         out,
         #[inline(always)]

@@ -20,10 +20,10 @@ pub mod depthwise;
 #[cfg(arm_dsp)]
 mod dsp;
 pub mod elementwise;
+pub mod gemm;
 #[cfg(arm_mve)]
 mod mve;
 pub mod pool;
-pub mod product;
 mod requantize;
 pub mod softmax;
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub enum Pooling {
     /// Average of the values inside the image, rounded to the nearest, ties away from zero.
     Average,
     /// Maximum, clamped to bounds.
-    Largest(i32, i32),
+    Max(i32, i32),
 }
 
 /// Pools `input` into `out`.
@@ -45,7 +45,7 @@ pub fn pool(
                         Pixels { input, from, batch, windows: &windows, taps: [tall, wide] };
                     match pooling {
                         Pooling::Average => pixels.average(out),
-                        Pooling::Largest(low, high) => pixels.largest(low, high, out),
+                        Pooling::Max(low, high) => pixels.max_into(low, high, out),
                     }
                 }
             },
@@ -130,7 +130,7 @@ impl<'a> Pixels<'a> {
     }
 
     #[inline(always)]
-    fn largest(&self, low: i32, high: i32, out: &mut [i8]) {
+    fn max_into(&self, low: i32, high: i32, out: &mut [i8]) {
         #[cfg(not(arm_mve))]
         let first = 0;
         #[cfg(arm_mve)]

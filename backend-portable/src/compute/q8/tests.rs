@@ -1,7 +1,7 @@
 use super::convolve::{self, Convolution, Extent};
 use super::depthwise::{self, Depthwise};
+use super::gemm::{self, Rows, Target, Weights};
 use super::pool::{Pooling, pool};
-use super::product::{self, Rows, Target, Weights};
 use super::softmax::Softmax;
 use super::{Results, Scale};
 use crate::compute::simd::Tier;
@@ -176,7 +176,7 @@ fn gemm_matches_reference() {
         let (depth, channels) = (random.below(70), 1 + random.below(150));
         let tiers: Vec<Tier> = Tier::available().collect();
         let tier = tiers[round % tiers.len()];
-        let count = 1 + random.below(product::rows(tier) as u32);
+        let count = 1 + random.below(gemm::rows(tier) as u32);
         let stride = depth + random.below(3);
         let quantized = random.random_values(stride * count);
         let weights = random.random_values(depth * channels);
@@ -194,7 +194,7 @@ fn gemm_matches_reference() {
                 expected[row * out_stride + channel] = epilogue.code(channel, sum);
             }
         }
-        let len = product::workspace_len(tier, depth).unwrap();
+        let len = gemm::workspace_len(tier, depth).unwrap();
         // With and without workspace.
         for len in [len, 0] {
             let mut out = std::vec![77; out_stride * count];
@@ -202,7 +202,7 @@ fn gemm_matches_reference() {
             let weights = Weights { data: &weights, depth, channels, offset: w_offset };
             let results = &epilogue.results();
             let target = Target { results, first: 0, out: &mut out, out_stride };
-            product::multiply(tier, rows, weights, target, &mut std::vec![9; len]);
+            gemm::multiply(tier, rows, weights, target, &mut std::vec![9; len]);
             assert_eq!(out, expected, "{depth} {channels} {count} {tier:?} {x_offset} {w_offset}");
         }
     }
@@ -334,8 +334,8 @@ fn pooling_matches_reference() {
         let input = random.random_values(sizes[0] * sizes[1] * channels);
         let pooling = match random.below(3) {
             0 => Pooling::Average,
-            1 => Pooling::Largest(-128, 127),
-            _ => Pooling::Largest(-90, 80),
+            1 => Pooling::Max(-128, 127),
+            _ => Pooling::Max(-90, 80),
         };
         let mut expected = std::vec![0; rows * columns * channels];
         for (at, expected) in expected.iter_mut().enumerate() {
@@ -359,7 +359,7 @@ fn pooling_matches_reference() {
                     let sum: i32 = seen.iter().map(|&code| i32::from(code)).sum();
                     (f64::from(sum) / seen.len().max(1) as f64).round() as i8
                 }
-                Pooling::Largest(low, high) => {
+                Pooling::Max(low, high) => {
                     let largest = seen.iter().copied().max().unwrap_or(i8::MIN);
                     i32::from(largest).max(low).min(high) as i8
                 }

@@ -2,7 +2,7 @@
 //! arithmetic for requantization.
 
 use super::CHANNELS;
-use super::product::UNIT;
+use super::gemm::UNIT;
 use super::requantize::Scale;
 use crate::compute::simd::Tier;
 use core::arch::x86_64::{

@@ -46,10 +46,10 @@ impl Simd for Avx512 {
     const BLOCK: usize = 8;
     type F = __m512;
     type M = __mmask16;
-    const HALVES: bool = true;
+    const HAS_F16_LOADS: bool = true;
 
     #[inline(always)]
-    unsafe fn load_halves(self, p: *const half::f16) -> __m512 {
+    unsafe fn load_f16(self, p: *const half::f16) -> __m512 {
         // SAFETY: the caller guarantees 16 readable values; the token proves the instruction set.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
     }

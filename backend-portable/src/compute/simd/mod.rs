@@ -100,14 +100,14 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reading `LANES` floats.
     unsafe fn load(self, p: *const f32) -> Self::F;
-    /// Whether [`Simd::load_halves`] is a single instruction.
-    const HALVES: bool = false;
+    /// Whether [`Simd::load_f16`] is a single instruction.
+    const HAS_F16_LOADS: bool = false;
     /// Loads `LANES` fp16 values, widened to `f32`.
     ///
     /// # Safety
     /// `p` is valid for reading `LANES` values.
     #[inline(always)]
-    unsafe fn load_halves(self, p: *const half::f16) -> Self::F {
+    unsafe fn load_f16(self, p: *const half::f16) -> Self::F {
         let mut lanes = [0.0; MAX_LANES];
         for (i, lane) in lanes.iter_mut().enumerate().take(Self::LANES) {
             // SAFETY: guaranteed by the caller.

@@ -116,7 +116,7 @@ impl Vectorized for Operations {
         let halves: Vec<half::f16> = (0..=u16::MAX).map(half::f16::from_bits).collect();
         for halves in halves.chunks_exact(S::LANES) {
             // SAFETY: each chunk has `LANES` elements.
-            let wide = s.to_array(unsafe { s.load_halves(halves.as_ptr()) });
+            let wide = s.to_array(unsafe { s.load_f16(halves.as_ptr()) });
             for (wide, half) in wide.iter().zip(halves) {
                 assert!(*wide == half.to_f32() || wide.is_nan() && half.is_nan(), "{half}");
             }

@@ -4,7 +4,7 @@ use super::{Builder, Purpose, Refusal};
 use crate::engine::lines::Lines;
 use crate::engine::ops;
 use crate::engine::packed::Constant;
-use crate::engine::plan::{Buffer, Call, Element, Home, MOST, Step};
+use crate::engine::plan::{Buffer, Call, Element, Home, MAX, Step};
 use crate::engine::view::{BufferId, View, dense_strides};
 use std::borrow::ToOwned;
 use std::boxed::Box;
@@ -94,7 +94,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// If the shape differs from the graph's, or the tensor exceeds the maximum number of elements.
     /// A tensor expanded by strides needs no memory, but would take too long to process.
     pub(in crate::engine) fn define(&mut self, id: ValueId, view: View) -> Result<(), Refusal> {
-        if self.count(&view.sizes)? > MOST {
+        if self.count(&view.sizes)? > MAX {
             return Err(format!("a tensor of shape {:?} is too large", view.sizes));
         }
         self.check_shape(id, &view.sizes)?;

@@ -2,7 +2,7 @@
 //! maximum, lookup tables, transpose and pad.
 
 use super::{expect_type, int, scale};
-use crate::compute::q8::elementwise::{self, Means, Product, Sum};
+use crate::compute::q8::elementwise::{self, Context, Product, Sum};
 use crate::compute::simd::Tier;
 use crate::map::{Two, map};
 use crate::number::unsupported;
@@ -68,18 +68,18 @@ kernels! { ELEMENTWISE:
             }
             prepare_two(ctx, 4, 13, |ctx| {
                 // Bits of precision that rescaling adds: 20 for int8, 15 for int16.
-                let room = if ctx.info(0)?.scalar_type == ScalarType::Char { 20 } else { 15 };
+                let headroom = if ctx.info(0)?.scalar_type == ScalarType::Char { 20 } else { 15 };
                 let sum = Sum {
                     zeros: [int(ctx, 1)?, int(ctx, 5)?],
                     scales: [scale(ctx, 2)?, scale(ctx, 6)?],
-                    room,
+                    headroom,
                     scale: scale(ctx, 9)?,
                     offset: int(ctx, 8)?,
                     bounds: (int(ctx, 11)?, int(ctx, 12)?),
                 };
                 match same_layout_data(ctx, [0, 4], 13)? {
                     Some((same_layout_data, out)) => {
-                        elementwise::add(means(ctx), sum, same_layout_data, out);
+                        elementwise::add(context(ctx), sum, same_layout_data, out);
                         Ok(())
                     }
                     None => map(ctx, [0, 4], 13, &widening(|quantized| sum.of(quantized))),
@@ -103,7 +103,7 @@ kernels! { ELEMENTWISE:
                 };
                 match same_layout_data(ctx, [0, 2], 7)? {
                     Some((same_layout_data, out)) => {
-                        elementwise::multiply(means(ctx), product, same_layout_data, out);
+                        elementwise::multiply(context(ctx), product, same_layout_data, out);
                         Ok(())
                     }
                     None => map(ctx, [0, 2], 7, &widening(|quantized| product.of(quantized))),
@@ -255,8 +255,8 @@ fn same_layout_data<'c>(
     Ok(Some(([a.data::<i8>()?, b.data::<i8>()?], ctx.out(out)?.into_data::<i8>()?)))
 }
 
-fn means<'a>(ctx: &Invoke<'a, '_>) -> Means<'a> {
-    Means { tier: Tier::detect(), parallel: ctx.parallel() }
+fn context<'a>(ctx: &Invoke<'a, '_>) -> Context<'a> {
+    Context { tier: Tier::detect(), parallel: ctx.parallel() }
 }
 
 /// Adapts a function of two quantized values to the loop of element-wise operators ([`map`]).

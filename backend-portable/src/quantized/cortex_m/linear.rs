@@ -2,7 +2,7 @@
 
 use super::relayout::{Output, Relayout, copies_len};
 use super::{Order, expect_type, int, scale};
-use crate::compute::q8::product::{self, Rows, Target, Weights};
+use crate::compute::q8::gemm::{self, Rows, Target, Weights};
 use crate::compute::q8::softmax::Softmax;
 use crate::compute::q8::{Results, Scale};
 use crate::compute::simd::Tier;
@@ -125,8 +125,8 @@ fn scratch(
     args: &[usize],
 ) -> Result<usize, KernelError> {
     let tier = machine::tier(ctx);
-    let slots = ctx.threads().min(count.div_ceil(product::rows(tier)));
-    let len = product::workspace_len(tier, depth).and_then(|len| len.checked_mul(slots));
+    let slots = ctx.threads().min(count.div_ceil(gemm::rows(tier)));
+    let len = gemm::workspace_len(tier, depth).and_then(|len| len.checked_mul(slots));
     let bytes = bytes_for(len.unwrap_or(usize::MAX), size_of::<i16>())?;
     bytes_for(bytes.saturating_add(copies_len(ctx, args, ORDER)?), 1)
 }
@@ -152,8 +152,8 @@ fn multiply<'c>(
 ) -> Result<(), KernelError> {
     let Product { lhs, offset, weights, results, rows, step } = product;
     let (tier, depth, channels) = (Tier::detect(), weights.depth, weights.channels.max(1));
-    let group = product::rows(tier);
-    let slot = product::workspace_len(tier, depth).unwrap_or(0);
+    let group = gemm::rows(tier);
+    let slot = gemm::workspace_len(tier, depth).unwrap_or(0);
     let count = (out.values.len() / channels).div_ceil(group).min(ctx.parallel().threads());
     let workspace = relayout.workspace::<i16>(slot.saturating_mul(count))?;
     // A group has only rows that share weights.
@@ -172,7 +172,7 @@ fn multiply<'c>(
                 let data = lhs.get(first * depth..).unwrap_or(&[]);
                 let rows = Rows { data, stride: depth, count: out.len() / channels, offset };
                 let target = Target { results: &results, first: 0, out, out_stride: channels };
-                product::multiply(tier, rows, weights, target, workspace);
+                gemm::multiply(tier, rows, weights, target, workspace);
             },
         );
     }

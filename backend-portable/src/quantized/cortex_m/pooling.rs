@@ -44,7 +44,7 @@ macro_rules! largest {
                 let scratch = prepare(ctx, &windows, ctx.bool(5)?, 10, $order)?;
                 let plan = Plan::new(|ctx| {
                     let windows = windows_of(ctx, Some(4))?;
-                    let pooling = Pooling::Largest(int(ctx, 8)?, int(ctx, 9)?);
+                    let pooling = Pooling::Max(int(ctx, 8)?, int(ctx, 9)?);
                     compute(ctx, &windows, 10, pooling, $order)
                 });
                 Ok(plan.with_scratch(scratch))

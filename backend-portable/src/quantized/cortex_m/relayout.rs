@@ -4,9 +4,9 @@
 //! padding, for example, is decomposed into indexing, whose result is contiguous.
 
 use super::Order;
-use crate::paths::{Paths, has, take};
 use crate::scratch::take_from;
 use crate::shape::{bad, moves, walk_of};
+use crate::variants::{Variants, has, require};
 use torchlet_core::layout::same_layout;
 use torchlet_core::rules::View;
 use torchlet_core::{ARENA_ALIGN, Arguments, Invoke, KernelError, Parallel, TensorInfo, TensorMut};
@@ -21,7 +21,7 @@ pub(super) fn copies_len(
     args.iter().try_fold(0usize, |all, &arg| {
         let info = ctx.info(arg)?;
         if !lies_in(&info, order) {
-            take(Paths::REORDERED_COPY)?;
+            require(Variants::REORDERED_COPY)?;
         }
         copy_len(&info, order)
             .and_then(|len| all.checked_add(len))
@@ -69,7 +69,7 @@ impl<'c> Relayout<'c> {
         arg: usize,
     ) -> Result<&'c [i8], KernelError> {
         let input = ctx.tensor(arg)?;
-        if !has(Paths::REORDERED_COPY) || lies_in(input.info(), self.order) {
+        if !has(Variants::REORDERED_COPY) || lies_in(input.info(), self.order) {
             return input.data::<i8>();
         }
         let copy = self.take_copy(input.info())?;
@@ -90,7 +90,7 @@ impl<'c> Relayout<'c> {
         arg: usize,
     ) -> Result<Output<'c>, KernelError> {
         let out = ctx.out(arg)?;
-        if !has(Paths::REORDERED_COPY) || lies_in(out.info(), self.order) {
+        if !has(Variants::REORDERED_COPY) || lies_in(out.info(), self.order) {
             return Ok(Output { values: out.into_data::<i8>()?, copied: None });
         }
         let info = relayout(out.info(), self.order);
@@ -117,7 +117,7 @@ pub(super) struct Output<'c> {
 impl Output<'_> {
     /// Copies the computed values to the output tensor, if necessary.
     pub(super) fn finish(self, parallel: &dyn Parallel) -> Result<(), KernelError> {
-        let Some((out, info)) = self.copied.filter(|_| has(Paths::REORDERED_COPY)) else {
+        let Some((out, info)) = self.copied.filter(|_| has(Variants::REORDERED_COPY)) else {
             return Ok(());
         };
         let to = out.info().clone();

@@ -7,7 +7,7 @@ use torchlet::core::rules::window::Window;
 use torchlet::firmware::Error;
 use torchlet::portable::compute::q8::Scale;
 use torchlet::portable::compute::q8::convolve::Extent;
-use torchlet::portable::compute::q8::elementwise::{Means, Product, Sum, add, multiply};
+use torchlet::portable::compute::q8::elementwise::{Context, Product, Sum, add, multiply};
 use torchlet::portable::compute::q8::pool::{Pooling, pool};
 use torchlet::portable::compute::q8::softmax::Softmax;
 use torchlet::portable::compute::simd::Tier;
@@ -21,7 +21,7 @@ pub(super) fn largest(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize,
         1 => (-128, 127),
         _ => (numbers.from(-128, 0), numbers.from(1, 127)),
     };
-    Ok(pooled(numbers, buffers, Pooling::Largest(bounds.0, bounds.1)))
+    Ok(pooled(numbers, buffers, Pooling::Max(bounds.0, bounds.1)))
 }
 
 /// Input position of a tap, or `None` in the padding.
@@ -59,7 +59,7 @@ fn pooled(numbers: &mut Rng, buffers: &mut Buffers, pooling: Pooling) -> usize {
                 let half = if sum > 0 { count / 2 } else { -(count / 2) };
                 ((sum + half) / count.max(1)) as i8
             }
-            Pooling::Largest(least, greatest) => most.max(least).min(greatest) as i8,
+            Pooling::Max(least, greatest) => most.max(least).min(greatest) as i8,
         };
     }
     len
@@ -73,8 +73,8 @@ fn scale(numbers: &mut Rng) -> Result<Scale, Error> {
     Scale::new(multiplier.into(), shift.into()).ok_or(Error::Length { expected: 1, found: 0 })
 }
 
-fn means() -> Means<'static> {
-    Means { tier: Tier::detect(), parallel: &Serial }
+fn context() -> Context<'static> {
+    Context { tier: Tier::detect(), parallel: &Serial }
 }
 
 /// Fills the input with two consecutive rows of random values and returns their length.
@@ -88,18 +88,18 @@ pub(super) fn sum(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Err
     let sum = Sum {
         zeros: [numbers.from(-128, 127), numbers.from(-128, 127)],
         scales: [scale(numbers)?, scale(numbers)?],
-        room: numbers.from(0, 20) as u32,
+        headroom: numbers.from(0, 20) as u32,
         scale: scale(numbers)?,
         offset: numbers.from(-128, 127),
         bounds: (numbers.from(-128, 0), numbers.from(1, 127)),
     };
     let inputs = [&buffers.input[..len], &buffers.input[len..2 * len]];
     let [fast, plain] = &mut buffers.outs;
-    add(means(), sum, inputs, &mut fast[..len]);
+    add(context(), sum, inputs, &mut fast[..len]);
     for (index, out) in plain[..len].iter_mut().enumerate() {
         let [a, b] = [0, 1].map(|side| {
             let code = i32::from(inputs[side][index]) - sum.zeros[side];
-            sum.scales[side].apply(code << sum.room)
+            sum.scales[side].apply(code << sum.headroom)
         });
         let code = sum.scale.apply(a.wrapping_add(b)) + sum.offset;
         *out = code.max(sum.bounds.0).min(sum.bounds.1) as i8;
@@ -117,7 +117,7 @@ pub(super) fn product(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize,
     };
     let inputs = [&buffers.input[..len], &buffers.input[len..2 * len]];
     let [fast, plain] = &mut buffers.outs;
-    multiply(means(), product, inputs, &mut fast[..len]);
+    multiply(context(), product, inputs, &mut fast[..len]);
     for (index, out) in plain[..len].iter_mut().enumerate() {
         let [a, b] = [0, 1].map(|side| i32::from(inputs[side][index]) - product.zeros[side]);
         let code = product.scale.apply(a * b) + product.offset;

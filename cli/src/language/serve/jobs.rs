@@ -287,7 +287,7 @@ fn generate(
             Ok((generation, prompt))
         }
         Prompt::Tokens(tokens) => {
-            let kept = runner.keep_common(tokens)?;
+            let kept = runner.rewind_to_common_prefix(tokens)?;
             let new = tokens.get(kept..).unwrap_or_default();
             let generation = runner.generate_tokens(new, config, on_text)?;
             Ok((generation, tokens.len()))

@@ -16,8 +16,8 @@ const TEMPLATE_ARGUMENT: &str = "template-argument";
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
     /// The programs (.pte). Requests refer to them by file name without .pte, or by NAME. With
-    /// several models, options marked [MODEL=] apply to that model, or without MODEL= to all of
-    /// them: --data and --template-argument add to the common values, other options override them
+    /// several models, prefix a value with MODEL= to set it for one model; without a prefix, it
+    /// applies to all. --data and --template-argument add to the common values; others replace them
     #[arg(required = true, value_name = "[NAME=]MODEL")]
     models: Vec<OsString>,
     /// Next shard of a model that was split into several programs (repeatable)

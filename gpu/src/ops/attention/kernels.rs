@@ -108,10 +108,10 @@ impl Units {
     const KEYS: usize = 32;
 
     /// The maximum number of query elements that fit into the registers of a subgroup.
-    const MOST_DEPTH: usize = 256;
+    const MAX_DEPTH: usize = 256;
 
     /// The maximum number of value elements whose sums fit into the registers.
-    const MOST_VALUES: usize = 128;
+    const MAX_VALUES: usize = 128;
 
     /// Returns the possible workgroups, best first; empty if another kernel must be used.
     /// Parameters: the depths of keys and values; the numbers of heads, rows and keys; and for the
@@ -123,7 +123,7 @@ impl Units {
         (subgroup, fills, shared, processors): (usize, bool, usize, usize),
     ) -> Vec<Self> {
         let device = (subgroup, fills, shared);
-        if depths.iter().any(|it| !(SIDE..=Self::MOST_DEPTH).contains(it) || it % SIDE != 0)
+        if depths.iter().any(|it| !(SIDE..=Self::MAX_DEPTH).contains(it) || it % SIDE != 0)
             || subgroup < 32
             || rows < SIDE / 2
         {
@@ -139,7 +139,7 @@ impl Units {
         } else {
             [(2, 2), (1, 2), (2, 1), (1, 1), (4, 2), (4, 1), (2, 4), (1, 4)]
         };
-        let value_parts = depths[1].div_ceil(Self::MOST_VALUES);
+        let value_parts = depths[1].div_ceil(Self::MAX_VALUES);
         let all = order.map(|(parts, key_parts)| Units { parts, key_parts, value_parts });
         all.into_iter().filter(|it| it.fits(depths, [rows, keys], device)).collect()
     }

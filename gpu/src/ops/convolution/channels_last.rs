@@ -13,7 +13,7 @@ use torchlet_shaders::{DepthwiseLast, DepthwiseLastPush};
 pub(in crate::ops) const OPERATORS: &[Entry] = &[operator(Operator::DEPTHWISE_LAST, depthwise)];
 
 /// The maximum number of neighbouring input elements that the shader keeps in registers.
-const MOST_NEIGHBOURS: i64 = 16;
+const MAX_NEIGHBOURS: i64 = 16;
 
 /// Arguments: input, weight, bias, stride, padding, dilation, output.
 fn depthwise(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -76,7 +76,7 @@ fn depthwise(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         kernel_x: x.kernel as u32,
         stride_x: x.stride as u32,
         dilation_x: x.dilation as u32,
-        neighbours: if reach <= MOST_NEIGHBOURS { reach as u32 } else { 1 },
+        neighbours: if reach <= MAX_NEIGHBOURS { reach as u32 } else { 1 },
         has_bias: bias.is_some(),
     };
     let push = DepthwiseLastPush {

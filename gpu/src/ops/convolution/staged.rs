@@ -5,7 +5,7 @@
 //! per tap. It can be divided into more workgroups, so it is better for smaller planes.
 
 use super::Shape;
-use crate::device::{MOST_GROUPS, is_parallel};
+use crate::device::{MAX_GROUPS, is_parallel};
 use crate::encoder::{Encoder, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
@@ -100,10 +100,10 @@ impl Layer {
         let results = LANES / SUBGROUP * SIDE * SIDE * size_of::<f32>() + 4;
         let bytes = halves.checked_mul(2)?.checked_add(results)?;
         let down = self.channels[1].div_ceil(tile_m);
-        let fits = (weights * tile_m / 8).div_ceil(LANES) <= MOST_WEIGHTS
-            && places <= MOST_PLACES
+        let fits = (weights * tile_m / 8).div_ceil(LANES) <= MAX_WEIGHTS
+            && places <= MAX_PLACES
             && bytes <= shared
-            && across.max(down) <= MOST_GROUPS;
+            && across.max(down) <= MAX_GROUPS;
         fits.then_some(Counts { tiles, across, down, places })
     }
 
@@ -111,13 +111,12 @@ impl Layer {
     /// fewest positions.
     fn in_strips(&self, tile_m: usize, shared: usize) -> Option<(Blocks, Counts)> {
         let columns = self.plane[1];
-        let strips =
-            (LEAST_STRIP..=MOST_STRIP).step_by(4).map(|most| match columns.div_ceil(most) {
-                0 | 1 => columns,
-                // Strips start at multiples of four positions, so that groups of four lie in one
-                // strip.
-                count => columns.div_ceil(count).next_multiple_of(4),
-            });
+        let strips = (MIN_STRIP..=MAX_STRIP).step_by(4).map(|most| match columns.div_ceil(most) {
+            0 | 1 => columns,
+            // Strips start at multiples of four positions, so that groups of four lie in one
+            // strip.
+            count => columns.div_ceil(count).next_multiple_of(4),
+        });
         let blocks = strips.filter_map(|strip| {
             let pitch = strip.checked_add(self.reach(1))?.checked_next_multiple_of(4)?;
             let blocks = Blocks { tile_m, strip, pitch, splits: 1 };
@@ -266,8 +265,8 @@ const LANES: usize = 256;
 
 /// The minimum number of columns of a strip, unless the plane has fewer, and roughly the maximum
 /// number of positions that are staged.
-const LEAST_STRIP: usize = 16;
-const MOST_STRIP: usize = 512;
+const MIN_STRIP: usize = 16;
+const MAX_STRIP: usize = 512;
 
 /// Rows and columns of cooperative matrices, and the invocations of a subgroup.
 const SIDE: usize = 16;
@@ -278,8 +277,8 @@ const CHANNELS: usize = 16;
 
 /// The maximum number of loads per invocation that the shader supports: groups of eight weights,
 /// and positions.
-const MOST_WEIGHTS: usize = 12;
-const MOST_PLACES: usize = 4;
+const MAX_WEIGHTS: usize = 12;
+const MAX_PLACES: usize = 4;
 
 #[cfg(test)]
 mod tests {

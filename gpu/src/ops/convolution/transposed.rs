@@ -15,14 +15,14 @@ use torchlet_shaders::{
 
 /// The minimum number of terms per output element for which a GEMM with a following fold (col2im)
 /// is faster than one dispatch.
-const LEAST_TERMS: usize = 32;
+const MIN_TERMS: usize = 32;
 /// The minimum number of input channels for GEMM and fold: with fewer channels, the GEMM mainly
 /// writes.
-const LEAST_CHANNELS: usize = 8;
+const MIN_CHANNELS: usize = 8;
 /// The maximum size of the GEMM's result, as a multiple of the output elements, and in bytes. A
 /// large result exceeds all caches and is streamed through memory.
-const MOST_PRODUCTS: usize = 16;
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_PRODUCTS: usize = 16;
+const MAX_BYTES: u64 = 256 << 20;
 
 impl Shape {
     pub(super) fn transposed(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
@@ -47,10 +47,10 @@ impl Shape {
         let products =
             products.into_iter().try_fold(1usize, |numel, size| numel.checked_mul(size))?;
         let out = self.bound * self.most * self.groups * self.out_channels;
-        let is_worthwhile = self.in_channels >= LEAST_CHANNELS && terms >= LEAST_TERMS;
+        let is_worthwhile = self.in_channels >= MIN_CHANNELS && terms >= MIN_TERMS;
         let bytes = padded_bytes(Element::F32, products);
-        let fits = products <= out.saturating_mul(MOST_PRODUCTS)
-            && bytes <= e.limits().tensor.min(MOST_BYTES);
+        let fits = products <= out.saturating_mul(MAX_PRODUCTS)
+            && bytes <= e.limits().tensor.min(MAX_BYTES);
         (is_worthwhile && fits).then_some(plane)
     }
 

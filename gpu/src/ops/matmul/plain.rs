@@ -1,6 +1,6 @@
 //! Untiled GEMMs, in which each invocation reads its operands from memory.
 
-use super::{Epilogue, LEAST_TERMS, Product, SHARES, share, workgroup};
+use super::{Epilogue, MIN_TERMS, Product, SHARES, share, workgroup};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::tiling::Shape;
@@ -47,7 +47,7 @@ impl Plain {
             plain != self
                 && plain.rows < 2 * bound.m
                 && (plain.quads == 1 || (halves && plain.rows <= 2))
-                && (plain.shares == 1 || bound.k >= plain.shares * LEAST_TERMS)
+                && (plain.shares == 1 || bound.k >= plain.shares * MIN_TERMS)
         };
         let columns = Plain { quads: 3 - self.quads, ..*self };
         rows.into_iter().chain(shares).chain([columns]).filter(fits).collect()

@@ -5,7 +5,7 @@ use super::{Epilogue, Product, Windows};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
-use crate::ops::tiling::{Factors, Matrices, Means, Shape, Tiling};
+use crate::ops::tiling::{Constraints, Factors, Matrices, Shape, Tiling};
 use crate::ops::window::Window;
 use crate::tensors::Operand;
 use torchlet_shaders::{
@@ -33,7 +33,7 @@ impl Product {
         tiling: Tiling,
     ) -> Result<(), Error> {
         let parts = self.parts(e, bound, &tiling)?;
-        let means = Means::of(e, Factors::of(e, &self.a, &self.b));
+        let means = Constraints::of(e, Factors::of(e, &self.a, &self.b));
         let large = match bound.varies && self.windows.is_none() {
             true => Tiling::large(bound, &means),
             false => None,

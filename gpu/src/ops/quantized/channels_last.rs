@@ -20,18 +20,18 @@ pub(super) fn channels_and_plane(sizes: &[usize]) -> Result<[usize; 2], Error> {
 }
 
 /// Returns the channels-last shape of images.
-pub(super) fn sizes_by_place(pictures: &Operand, [channels, plane]: [usize; 2]) -> [usize; 3] {
+pub(super) fn channels_last_sizes(pictures: &Operand, [channels, plane]: [usize; 2]) -> [usize; 3] {
     let batches = pictures.numel() / channels.saturating_mul(plane).max(1);
     [batches, plane, channels.next_multiple_of(GROUP)]
 }
 
 /// Converts images to channels-last layout.
-pub(super) fn by_place(
+pub(super) fn to_channels_last(
     e: &mut Encoder<'_, '_>,
     pictures: &Operand,
     channels: [usize; 2],
 ) -> Result<Operand, Error> {
-    let packed = e.temporary(Element::I8, &sizes_by_place(pictures, channels))?;
+    let packed = e.temporary(Element::I8, &channels_last_sizes(pictures, channels))?;
     pack(e, pictures, channels, &packed)?;
     Ok(packed)
 }
@@ -62,7 +62,7 @@ pub(super) fn planes(
 ) -> Result<(), Error> {
     let [channels, plane] = channels_and_plane(&pictures.sizes)?;
     let pitch = packed.size(2);
-    if packed.sizes != sizes_by_place(pictures, [channels, plane]) {
+    if packed.sizes != channels_last_sizes(pictures, [channels, plane]) {
         let (from, to) = (&packed.sizes, &pictures.sizes);
         return Err(Error::Invalid(format!("channels-last shape {from:?} does not match {to:?}")));
     }

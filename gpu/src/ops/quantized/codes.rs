@@ -5,13 +5,13 @@
 //! image are therefore packed first (channels last). The channels of the weights are packed when a
 //! graph is compiled.
 
-use super::channels_last::by_place;
+use super::channels_last::to_channels_last;
 use crate::derived::{Derived, GROUP, Packed, Rows};
 use crate::device::is_parallel;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
-use crate::ops::tiling::MOST_SPLITS;
+use crate::ops::tiling::MAX_SPLITS;
 use crate::tensors::Operand;
 use torchlet_shaders::functions::codes as functions;
 use torchlet_shaders::{ConvolutionInt8, ConvolutionInt8Push, Element, Module, Pipeline as _};
@@ -33,9 +33,9 @@ pub(super) struct Product<'o> {
     pub(super) clamp: [f64; 2],
     /// The windows of a convolution; `None` for a GEMM.
     pub(super) windows: Option<Windows>,
-    /// Whether input and output are in channels-last layout ([`by_place`]). Only convolutions with
-    /// a single group support this.
-    pub(super) by_place: bool,
+    /// Whether input and output are in channels-last layout ([`to_channels_last`]). Only
+    /// convolutions with a single group support this.
+    pub(super) is_channels_last: bool,
     /// A lookup table that is applied to the quantized output.
     pub(super) table: Option<&'o Operand>,
 }
@@ -103,7 +103,7 @@ impl Tiles {
             (false, true) => [64, 32],
             _ => [64, 64],
         };
-        let most = units.div_ceil(LEAST_UNITS_OF_SPLIT).clamp(1, MOST_SPLITS);
+        let most = units.div_ceil(MIN_UNITS_OF_SPLIT).clamp(1, MAX_SPLITS);
         let whole = Tiles { tile, units: 4, lanes: LANES, splits: 1 };
         let splits = (wanted / whole.count(shape).max(1)).clamp(1, most);
         let tiles = Tiles { splits, ..whole };
@@ -125,7 +125,7 @@ impl Tiles {
             let of_lanes = it.lanes == LANES && (it.tile != [32; 2] || it.splits == 1);
             it != self
                 && of_lanes
-                && (1..=units.min(MOST_SPLITS)).contains(&it.splits)
+                && (1..=units.min(MAX_SPLITS)).contains(&it.splits)
                 && it.units <= units.next_power_of_two().max(4)
                 && it.fits(shared)
         };
@@ -144,7 +144,7 @@ impl Tiles {
     /// hold both operands and the result matrices of the subgroups.
     fn fits(&self, shared: u32) -> bool {
         let brought = self.tile.iter().map(|side| side * self.units / self.lanes);
-        if brought.max().is_some_and(|units| units > MOST_BROUGHT) {
+        if brought.max().is_some_and(|units| units > MAX_IMPORTED) {
             return false;
         }
         let factors = self.tile.iter().sum::<usize>() * (self.units + 1) * GROUP;
@@ -153,7 +153,7 @@ impl Tiles {
 }
 
 /// The maximum number of groups of 16 terms that an invocation loads at a time for one operand.
-const MOST_BROUGHT: usize = 8;
+const MAX_IMPORTED: usize = 8;
 
 /// Invocations per workgroup, except for large tiles.
 const LANES: usize = 128;
@@ -163,23 +163,23 @@ const LANES: usize = 128;
 const MANY_UNITS: usize = 96;
 
 /// The minimum number of groups of 16 terms per split.
-const LEAST_UNITS_OF_SPLIT: usize = 16;
+const MIN_UNITS_OF_SPLIT: usize = 16;
 
 /// The minimum rows, columns and terms of a tiled GEMM. Operands in channels-last layout are tiled
 /// with any number of terms.
-const LEAST_SIDE: usize = 16;
-const LEAST_TERMS: usize = 32;
+const MIN_SIDE: usize = 16;
+const MIN_TERMS: usize = 32;
 
 /// With at most this many terms, sums fit in 32 bits: each term is at most 2^14, and so is the
 /// zero-point correction.
-const MOST_TERMS: usize = 1 << 15;
+const MAX_TERMS: usize = 1 << 15;
 
 impl Product<'_> {
     /// Returns `[batches, rows, columns]` of the GEMM, where each group counts as a batch.
     fn shape(&self, out_sizes: &[usize]) -> Option<[usize; 3]> {
         let numel = |sizes: &[usize]| sizes.iter().try_fold(1usize, |a, b| a.checked_mul(*b));
         match (&self.windows, out_sizes) {
-            (Some(_), [batches, places, _]) if self.by_place => {
+            (Some(_), [batches, places, _]) if self.is_channels_last => {
                 Some([*batches, *places, self.weights.rows.count])
             }
             (None, [rows @ .., _]) => Some([1, numel(rows)?, self.weights.rows.count]),
@@ -222,9 +222,9 @@ impl Product<'_> {
             || !whole
             || !computes
             || zero != f64::from(zero as i8)
-            || most_rows.min(most_columns) < LEAST_SIDE
-            || (!self.by_place && parts.saturating_mul(codes) < LEAST_TERMS)
-            || units > MOST_TERMS / GROUP
+            || most_rows.min(most_columns) < MIN_SIDE
+            || (!self.is_channels_last && parts.saturating_mul(codes) < MIN_TERMS)
+            || units > MAX_TERMS / GROUP
         {
             return Ok(false);
         }
@@ -232,7 +232,8 @@ impl Product<'_> {
         let Some(tiles) = tiles.filter(|tiles| self.fits(e, bound, tiles)) else {
             return Ok(false);
         };
-        let kernel = self.windows.as_ref().map(|it| (it.kernel, it.stride, it.size, self.by_place));
+        let kernel =
+            self.windows.as_ref().map(|it| (it.kernel, it.stride, it.size, self.is_channels_last));
         let question = ("codes", matrix_k, bound, units, kernel, self.out.element);
         let shared = e.shared_memory();
         let tiles = e.choose(self.out, question, tiles, |first| first.others(units, shared));
@@ -247,10 +248,10 @@ impl Product<'_> {
         }
         let weights = e.derived(Derived::Packed(self.weights))?;
         let packed = match &self.windows {
-            Some(windows) if !self.by_place => {
+            Some(windows) if !self.is_channels_last => {
                 // Each group is packed separately.
                 let plane = windows.size[0] * windows.size[1];
-                Some(by_place(e, self.input, [codes, plane])?)
+                Some(to_channels_last(e, self.input, [codes, plane])?)
             }
             _ => None,
         };
@@ -272,11 +273,11 @@ impl Product<'_> {
             scale: self.scales.element,
             bias: bias.element,
             output: self.out.element,
-            out_aligned: self.by_place || n.is_multiple_of(4),
+            out_aligned: self.is_channels_last || n.is_multiple_of(4),
             has_bias: self.bias.is_some(),
             form: match self.windows {
                 None => functions::ROWS,
-                Some(_) if self.by_place => functions::PLACES,
+                Some(_) if self.is_channels_last => functions::PLACES,
                 Some(_) => functions::PLANES,
             },
             tile_m: u32_of(tiles.tile[0])?,
@@ -289,7 +290,7 @@ impl Product<'_> {
         };
         let split_units = units.div_ceil(tiles.splits).next_multiple_of(tiles.units);
         let [low, high] = self.clamp;
-        let pitch = if self.by_place { n.next_multiple_of(GROUP) } else { n };
+        let pitch = if self.is_channels_last { n.next_multiple_of(GROUP) } else { n };
         let push = ConvolutionInt8Push {
             m: u32_of(m)?,
             n: u32_of(n)?,
@@ -307,7 +308,7 @@ impl Product<'_> {
         };
         let first = packed.as_ref().unwrap_or(self.input).id;
         let [a, b] = match self.windows {
-            Some(_) if !self.by_place => [weights.id, first],
+            Some(_) if !self.is_channels_last => [weights.id, first],
             _ => [first, weights.id],
         };
         let accesses = [
@@ -340,7 +341,7 @@ impl Product<'_> {
         let most = limits.fold_at.map(|most| most as usize);
         let numel = e.bound_sizes(self.input).into_iter().fold(1, usize::saturating_mul);
         let packed = match self.windows {
-            Some(_) if !self.by_place => {
+            Some(_) if !self.is_channels_last => {
                 (numel / self.weights.rows.codes.max(1)).saturating_mul(self.weights.rows.padded())
             }
             _ => 0,

@@ -55,7 +55,7 @@ fn two(e: &Encoder<'_, '_>, list: ValueId, least: i64) -> Result<[usize; 2], Err
     let (y, x) = match sizes[..] {
         [both] => (both, both),
         [y, x] => (y, x),
-        _ => return Err(Error::Invalid(format!("{sizes:?} is not valid for two dimensions"))),
+        _ => return Err(Error::Invalid(format!("expected one or two integers, found {sizes:?}"))),
     };
     if y < least || x < least || y > 1 << 24 || x > 1 << 24 {
         return Err(Error::Invalid(format!("{sizes:?} is out of range")));
@@ -238,7 +238,7 @@ impl Call {
                 padding: self.padding,
                 dilation: self.dilation,
             }),
-            by_place: false,
+            is_channels_last: false,
             table: None,
         })
     }

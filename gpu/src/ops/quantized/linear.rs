@@ -178,7 +178,7 @@ fn in_tiles(
         out_parameters: source.output,
         clamp: [epilogue.a, epilogue.b].map(f64::from),
         windows: None,
-        by_place: false,
+        is_channels_last: false,
         table: None,
     };
     product.encode(e)

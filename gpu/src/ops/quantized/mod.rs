@@ -8,14 +8,14 @@ mod codes;
 pub(super) mod convert;
 pub(super) mod convolution;
 pub(super) mod elementwise;
+pub(super) mod image_convolution;
 pub(super) mod linear;
 pub(super) mod parameters;
-pub(super) mod places;
 mod regular;
 mod weighted;
 
+pub(crate) use image_convolution::suited;
 pub(super) use linear::product_of_rows;
-pub(crate) use places::suited;
 pub(crate) use regular::are_regular;
 pub(super) use regular::{Regular, gated};
 pub(crate) use weighted::weighs_floats;

@@ -6,10 +6,10 @@
 
 use super::weighted::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
-use crate::device::{DeviceFeature, MOST_INVOCATIONS, is_parallel};
+use crate::device::{DeviceFeature, MAX_INVOCATIONS, is_parallel};
 use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ops::gemm_rows::{FEW_ROWS, LEAST_GROUPS};
+use crate::ops::gemm_rows::{FEW_ROWS, MIN_GROUPS};
 use crate::ops::matmul::Product;
 use crate::ops::normed::Norm;
 use crate::ops::placing::Placing;
@@ -26,13 +26,13 @@ use torchlet_shaders::{
 const AT_ONCE: usize = 8;
 
 /// The maximum number of groups of four sums per invocation in GEMV kernels, over all matrices.
-const MOST_SUMS: u32 = 4;
+const MAX_SUMS: u32 = 4;
 
 /// The maximum number of parts of each sum in shared memory.
-const MOST_PARTS: usize = 128;
+const MAX_PARTS: usize = 128;
 
 /// The maximum bytes of dequantized weights.
-const MOST_UNPACKED: usize = 1 << 29;
+const MAX_UNPACKED: usize = 1 << 29;
 
 /// Builds the push constants of GEMV kernels, with additional fields.
 macro_rules! gemv_push {
@@ -201,8 +201,8 @@ impl Regular {
             let quads = *quads as usize;
             it.n.is_multiple_of(4 * quads) && invocations / quads >= e.busy()
         };
-        let most = MOST_SUMS / matrices as u32;
-        let quads = [MOST_SUMS, MOST_SUMS / 2].into_iter().find(fits).unwrap_or(1).min(most);
+        let most = MAX_SUMS / matrices as u32;
+        let quads = [MAX_SUMS, MAX_SUMS / 2].into_iter().find(fits).unwrap_or(1).min(most);
         Split { lanes, quads, teams: 1, staged: 0 }
     }
 
@@ -226,7 +226,7 @@ impl Regular {
             return None;
         }
         let staged = it.k / AT_ONCE + it.k / elements;
-        let sums = matrices * MOST_PARTS * size_of::<[f32; 4]>() + MOST_PARTS * size_of::<f32>();
+        let sums = matrices * MAX_PARTS * size_of::<[f32; 4]>() + MAX_PARTS * size_of::<f32>();
         if (staged + 1) * size_of::<[u32; 4]>() + sums > e.shared_memory() as usize {
             return None;
         }
@@ -235,9 +235,9 @@ impl Regular {
             let (count, workgroup) = (*teams as usize, self.lanes(it) * teams);
             quads.is_multiple_of(count)
                 && quads / count >= e.busy() / e.profile().gemv_invocations
-                && workgroup <= MOST_INVOCATIONS
+                && workgroup <= MAX_INVOCATIONS
                 && workgroup.is_multiple_of(features.subgroup_size)
-                && workgroup / features.subgroup_size <= MOST_PARTS as u32
+                && workgroup / features.subgroup_size <= MAX_PARTS as u32
         };
         let teams = [8, 4, 2].into_iter().find(fits)?;
         Some((teams, u32::try_from(staged).ok()?))
@@ -362,7 +362,7 @@ impl Regular {
         let fits = it.k.is_multiple_of(elements)
             && it.weight_row.is_multiple_of(16)
             && (!self.grouped || it.group >= elements)
-            && it.k / elements >= LEAST_GROUPS;
+            && it.k / elements >= MIN_GROUPS;
         fits.then_some(elements)
     }
 
@@ -381,7 +381,7 @@ impl Regular {
         let bytes = it.n.saturating_mul(it.k).saturating_mul(element.size());
         e.reserve(&self.scales);
         let tiled = is_tiled(e, [element; 2].into(), [1, self.most_rows, it.n, it.k]);
-        if !tiled || bytes > MOST_UNPACKED {
+        if !tiled || bytes > MAX_UNPACKED {
             return Ok(false);
         }
         let unpacked = e.temporary(it.input.element, &[it.k, it.n])?;

@@ -7,7 +7,7 @@ fn tiling(sizes: [usize; 4], kind: DeviceKind) -> Option<Tiling> {
     let shape = Shape { batches, m, n, k, windows: false, octets: true, varies: false };
     let features = DeviceFeatures::default();
     let (factors, busy) = ([Element::F32; 2].into(), kind.busy_invocations());
-    Tiling::of(shape, &Means::new(factors, busy, &features, 1 << 15))
+    Tiling::of(shape, &Constraints::new(factors, busy, &features, 1 << 15))
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn tiles_that_are_shared_are_smaller_where_subgroups_multiply() {
         let shape =
             Shape { batches: 1, m, n: 768, k: 768, windows: false, octets: true, varies: false };
         let busy = DeviceKind::Discrete.busy_invocations();
-        Tiling::of(shape, &Means::new([Element::F16; 2].into(), busy, &features, 48 << 10))
+        Tiling::of(shape, &Constraints::new([Element::F16; 2].into(), busy, &features, 48 << 10))
             .map(|it| it.tile)
     };
     assert_eq!(tile(197), Some([32, 64]));
@@ -58,15 +58,17 @@ fn other_tiles_fit_and_differ() {
     {
         let shape = Shape { batches: 1, m, n: 4096, k: 768, windows, octets, varies: false };
         for shared in [32 << 10, 48 << 10] {
-            let first =
-                Tiling::of(shape, &Means::new([Element::F16; 2].into(), busy, &features, shared))
-                    .unwrap();
+            let first = Tiling::of(
+                shape,
+                &Constraints::new([Element::F16; 2].into(), busy, &features, shared),
+            )
+            .unwrap();
             let others = first.others(shape, shared);
             assert!(others.len() > 3, "{others:?}");
             assert!(others.iter().any(|other| other.matrices.is_none()));
             for (at, other) in others.iter().enumerate() {
                 assert!(*other != first && !others[..at].contains(other), "{other:?}");
-                assert!((1..=MOST_SPLITS).contains(&other.splits));
+                assert!((1..=MAX_SPLITS).contains(&other.splits));
                 assert!(other.matrices.is_none() || other.shared() <= shared as usize);
                 let is_large = other.tile == [LARGE_SIDE; 2];
                 assert!(!is_large || (!windows && m >= LARGE_SIDE));
@@ -84,7 +86,7 @@ fn no_more_terms_are_brought_than_there_are() {
         let shape =
             Shape { batches, m: side, n: side, k, windows: false, octets: true, varies: false };
         let busy = DeviceKind::Discrete.busy_invocations();
-        Tiling::of(shape, &Means::new([Element::F16; 2].into(), busy, &features, 48 << 10))
+        Tiling::of(shape, &Constraints::new([Element::F16; 2].into(), busy, &features, 48 << 10))
             .map(|it| it.terms)
     };
     assert_eq!([terms(40, 224, 32), terms(40, 224, 40)], [Some(32), Some(64)]);
@@ -117,10 +119,10 @@ fn tiles_are_large_where_there_are_many() {
     };
     let busy = DeviceKind::Discrete.busy_invocations();
     let (factors, features) = (Factors::from([Element::F32; 2]), DeviceFeatures::default());
-    let means = |shared| Means::new(factors, busy, &features, shared);
+    let means = |shared| Constraints::new(factors, busy, &features, shared);
     let with = |shared| Tiling::of(shape, &means(shared)).map(|tiling| tiling.tile);
-    assert_eq!(with(Limits::LEAST.shared), Some([64, 128]));
-    assert_eq!(with(Limits::LEAST.shared - 1), Some([64, 64]));
+    assert_eq!(with(Limits::MIN.shared), Some([64, 128]));
+    assert_eq!(with(Limits::MIN.shared - 1), Some([64, 64]));
     let windows = Shape { windows: true, ..shape };
     let windows = Tiling::of(windows, &means(1 << 15));
     assert_eq!(windows.map(|tiling| tiling.tile), Some([64, 64]));
@@ -132,7 +134,7 @@ fn of_halves([m, n, k]: [usize; 3], octets: bool, subgroup_size: u32) -> Option<
     features.subgroup_size = subgroup_size;
     let shape = Shape { batches: 1, m, n, k, windows: false, octets, varies: false };
     let busy = DeviceKind::Discrete.busy_invocations();
-    Tiling::of(shape, &Means::new([Element::F16; 2].into(), busy, &features, 48 << 10))
+    Tiling::of(shape, &Constraints::new([Element::F16; 2].into(), busy, &features, 48 << 10))
 }
 
 #[test]
@@ -165,11 +167,11 @@ fn wide_tiles_are_taken_where_they_make_fewer_rounds() {
     let mut features = DeviceFeatures::multiplying_halves();
     features.subgroup_size = 32;
     let busy = DeviceKind::Discrete.busy_invocations();
-    let means = Means::new([Element::F16; 2].into(), busy, &features, 48 << 10);
+    let means = Constraints::new([Element::F16; 2].into(), busy, &features, 48 << 10);
     let found = |sizes: [usize; 3], processors, varies, shared| {
         let [m, n, k] = sizes;
         let shape = Shape { varies, ..Shape::of([1, m, n, k]) };
-        Tiling::large(shape, &Means { processors, shared, ..means }).map(|it| it.tile)
+        Tiling::large(shape, &Constraints { processors, shared, ..means }).map(|it| it.tile)
     };
     let of = |sizes| found(sizes, 132, false, 48 << 10);
     assert_eq!(of([4096, 4096, 4096]), Some([128, 192]), "6 rounds instead of 8");
@@ -183,7 +185,7 @@ fn wide_tiles_are_taken_where_they_make_fewer_rounds() {
     assert_eq!(found([4096, 4096, 4096], 132, true, 48 << 10), Some([128; 2]), "rows vary");
     assert_eq!(found([4096, 4096, 4096], 132, false, 40 << 10), Some([128; 2]), "little memory");
     let normed =
-        Tiling::normed(Shape::of([1, 4096, 4096, 4096]), &Means { processors: 132, ..means });
+        Tiling::normed(Shape::of([1, 4096, 4096, 4096]), &Constraints { processors: 132, ..means });
     assert_eq!(normed, None, "rows are normalised separately");
 }
 

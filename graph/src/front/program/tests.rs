@@ -7,7 +7,7 @@ use torchlet_core::TensorInfo;
 
 fn tensor<'p>(info: TensorInfo, data: TensorData<'p>) -> MethodValue<'p> {
     let dynamism = ShapeDynamism::Static;
-    MethodValue::Tensor(MethodTensor { info, dynamism, place: None, data, name: None })
+    MethodValue::Tensor(MethodTensor { info, dynamism, location: None, data, name: None })
 }
 
 fn float(sizes: &[i32]) -> TensorInfo {

@@ -139,9 +139,9 @@ impl Buffers {
 }
 
 fn ambiguous(output: usize, candidates: &[ValueId]) -> Error {
-    const MOST: usize = 3;
-    let first = candidates.iter().take(MOST).map(ValueId::to_string).collect::<Vec<_>>().join(", ");
-    let more = if candidates.len() > MOST { ", .." } else { "" };
+    const MAX: usize = 3;
+    let first = candidates.iter().take(MAX).map(ValueId::to_string).collect::<Vec<_>>().join(", ");
+    let more = if candidates.len() > MAX { ", .." } else { "" };
     Error::Unsupported(format!(
         "output {output} updates one of constants {first}{more}, which match equally; {WAY_OUT}"
     ))

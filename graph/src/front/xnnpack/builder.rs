@@ -249,11 +249,11 @@ impl<'p> Builder<'p> {
         Ok(())
     }
 
-    /// Whether a value has a dtype already, or is a constant that converts to it losslessly.
+    /// Whether a value has the dtype `to`, or is an `f32` constant that converts to it losslessly.
     ///
-    /// Each constant is scanned once, and all scans together are limited to `MOST` bytes.
+    /// Each constant is scanned once. Constants beyond `MAX` scanned bytes count as lossy.
     fn is_lossless(&mut self, value: ValueId, to: ScalarType) -> Result<bool, Error> {
-        const MOST: u64 = 1 << 32;
+        const MAX: u64 = 1 << 32;
         let tensor = self.tensor(value)?;
         if tensor.scalar_type == to {
             return Ok(true);
@@ -266,7 +266,7 @@ impl<'p> Builder<'p> {
             return Ok(*known);
         }
         // A constant that exceeds the limit does not prevent scans of smaller ones.
-        let looked = self.looked.checked_add(data.len() as u64).filter(|looked| *looked <= MOST);
+        let looked = self.looked.checked_add(data.len() as u64).filter(|looked| *looked <= MAX);
         let found = looked.is_some() && values::is_lossless(data, to);
         self.looked = looked.unwrap_or(self.looked);
         self.lossless.insert(place, found);

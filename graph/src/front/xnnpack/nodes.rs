@@ -443,7 +443,11 @@ fn slice(
                 continue;
             }
             let end = offset.checked_add(*length).filter(|end| *end <= *size);
-            let end = end.ok_or_else(|| Error::invalid("a slice exceeds the tensor"))?;
+            let end = end.ok_or_else(|| {
+                Error::Invalid(format!(
+                    "a slice of {length} elements from {offset} exceeds dim {dim} of size {size}"
+                ))
+            })?;
             *size = *length;
             let inputs = [
                 value,

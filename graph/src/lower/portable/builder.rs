@@ -163,7 +163,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn ends(&self, args: &[ValueId]) -> Result<(ValueId, ValueId), Error> {
         match args {
             [input, .., out] => Ok((*input, *out)),
-            _ => Err(Error::invalid("the call has no arguments")),
+            _ => Err(Error::invalid("the call lacks an input or an output")),
         }
     }
 

@@ -55,7 +55,7 @@ fn rule(operator: Operator) -> Option<Rule> {
 }
 
 /// Whether portable kernels can compute an operator, directly or after lowering.
-pub fn has_form(operator: Operator) -> bool {
+pub fn is_supported(operator: Operator) -> bool {
     operator.instruction().is_some() || rule(operator).is_some()
 }
 

@@ -24,7 +24,7 @@ use torchlet_core::ScalarType;
 
 /// A call is split into up to 64 parts, a power of two. With more parts, another processor would be
 /// faster.
-const MOST_DOUBLINGS: usize = 6;
+const MAX_DOUBLINGS: usize = 6;
 
 /// The number of rows per part is a multiple of this, except for the last part. It keeps row starts
 /// aligned for all types.
@@ -104,7 +104,7 @@ fn size_of_pieces(
     if data.len() <= least || rewriter.is_taken(node.operator, args, out, takes) {
         return None;
     }
-    let sizes = (1..=MOST_DOUBLINGS).map(|doublings| rows.div_ceil(1 << doublings));
+    let sizes = (1..=MAX_DOUBLINGS).map(|doublings| rows.div_ceil(1 << doublings));
     let mut sizes = sizes.map(|size| size.next_multiple_of(ROWS)).filter(|size| *size < rows);
     // These queries copy no data.
     let mut piece_is_taken = |size: usize| {

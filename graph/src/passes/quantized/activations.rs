@@ -38,7 +38,7 @@ fn move_codes(
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
     depth: u32,
 ) -> Option<()> {
-    let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1 && depth > 0)?;
+    let node = rewriter.producer(id).filter(|_| rewriter.uses(id) == 1 && depth > 0)?;
     let operator = node.operator;
     let mut args = inputs(node).to_vec();
     let source = *args.first().filter(|_| operator.traits().moves_elements)?;
@@ -96,7 +96,7 @@ pub(super) fn largest(
     out: ValueId,
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
-    let node = rewriter.maker(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
+    let node = rewriter.producer(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
     if node.operator != Operator::MAX_POOL2D_WITH_INDICES {
         return None;
     }
@@ -149,7 +149,7 @@ pub(super) fn averaged(
     out: ValueId,
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
-    let node = rewriter.maker(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
+    let node = rewriter.producer(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
     let node = node.clone();
     let averages = [Operator::AVG_POOL2D, Operator::ADAPTIVE_AVG_POOL2D, Operator::MEAN_DIM];
     if !averages.contains(&node.operator) {
@@ -317,7 +317,7 @@ pub(super) fn softmax(
     out: ValueId,
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
-    let node = rewriter.maker(result.value).filter(|node| node.operator == Operator::SOFTMAX)?;
+    let node = rewriter.producer(result.value).filter(|node| node.operator == Operator::SOFTMAX)?;
     let SoftmaxArgs { input, dim, .. } = SoftmaxArgs::of(node).ok()?;
     let is_usual = result.codes.is(Codes { scale: 1.0 / 256.0, zero: LOWEST });
     if rewriter.uses(result.value) != 1 || !is_usual {
@@ -345,7 +345,7 @@ fn source(
         return Some(found);
     }
     let node =
-        rewriter.maker(id).filter(|node| depth > 0 && node.operator.traits().moves_elements)?;
+        rewriter.producer(id).filter(|node| depth > 0 && node.operator.traits().moves_elements)?;
     let (operator, mut args) = (node.operator, inputs(node).to_vec());
     if matches!(operator, Operator::CAT | Operator::CONSTANT_PAD_ND) {
         return None;

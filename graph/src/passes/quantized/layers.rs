@@ -18,7 +18,7 @@ pub(super) fn call(
     result: &Made,
     out: ValueId,
 ) -> Option<(Operator, Vec<ValueId>)> {
-    let node = rewriter.maker(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
+    let node = rewriter.producer(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
     match node.operator {
         Operator::CONVOLUTION => {
             let call = ConvolutionArgs::of(node).ok()?;

@@ -168,7 +168,7 @@ impl Run<'_> {
         }
     }
 
-    /// Computes `V` vectors, of which `out` holds a prefix.
+    /// Computes `V` vectors. `out` may be shorter; the rest is discarded.
     #[inline(always)]
     fn vectors<S: Simd, const V: usize, const FINISH: bool>(
         &self,

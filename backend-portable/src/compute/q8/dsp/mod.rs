@@ -10,7 +10,7 @@
 mod channels;
 mod finish;
 #[cfg(not(arm_mve))]
-mod product;
+mod gemm;
 
 #[cfg(arm_mve)]
 pub(super) use channels::is_inside;
@@ -21,7 +21,7 @@ pub(super) use channels::{add, spread};
 pub(super) use finish::{requantize_per_channel, requantize_uniform};
 pub(super) use finish::{rounding_shift_add, smmulr};
 #[cfg(not(arm_mve))]
-pub(super) use product::{sums, widen};
+pub(super) use gemm::{sums, widen};
 
 use core::arch::asm;
 

@@ -43,7 +43,7 @@ struct Wide<const N: usize> {
 }
 
 /// Adds quantized values, up to the shortest length. All scales shift to the right or not at all,
-/// and `room` is less than 32.
+/// and `headroom` is less than 32.
 pub(in crate::compute::q8) fn add_quantized(sum: &Sum, [a, b]: [&[i8]; 2], out: &mut [i8]) {
     let count = out.len().min(a.len()).min(b.len());
     if count == 0 {
@@ -71,8 +71,8 @@ pub(in crate::compute::q8) fn add_quantized(sum: &Sum, [a, b]: [&[i8]; 2], out: 
             "vldrb.s32 q2, [r3], #4",
             "vadd.i32 q0, q0, {zero}",
             "vadd.i32 q2, q2, r4",
-            "vshl.s32 q0, {room}",
-            "vshl.s32 q2, {room}",
+            "vshl.s32 q0, {headroom}",
+            "vshl.s32 q2, {headroom}",
             "vqrdmulh.s32 q0, q0, {first}",
             "vqrdmulh.s32 q2, q2, {second}",
             rounding_shift_add!("q0", "q3"),
@@ -85,7 +85,8 @@ pub(in crate::compute::q8) fn add_quantized(sum: &Sum, [a, b]: [&[i8]; 2], out: 
             "vmin.s32 q0, q0, q7",
             "vstrb.32 q0, [r5], #4",
             "letp lr, 2b",
-            zero = in(reg) zeros[0], room = in(reg) sum.room, first = in(reg) first.multiplier(),
+            zero = in(reg) zeros[0], headroom = in(reg) sum.headroom,
+            first = in(reg) first.multiplier(),
             second = in(reg) second.multiplier(), scale = in(reg) sum.scale.multiplier(),
             offset = in(reg) sum.offset, inout("r1") a.as_ptr() => _, inout("r3") b.as_ptr() => _,
             inout("r4") count => _, inout("r5") &raw const wide => _, out("lr") _, out("d0") _,

@@ -11,13 +11,13 @@
 mod channels;
 mod elementwise;
 mod finish;
+mod gemm;
 mod pool;
-mod product;
 mod rows;
 
 pub(super) use channels::{add, eights, spread};
 pub(super) use elementwise::{add_quantized, multiply_quantized};
 pub(super) use finish::{finish_rows, requantize_per_channel, requantize_uniform};
+pub(super) use gemm::{copy, copy_rows, sums};
 pub(super) use pool::{TOGETHER, WIDTH, average, largest, max_in_place};
-pub(super) use product::{copy, copy_rows, sums};
 pub(super) use rows::four_rows;

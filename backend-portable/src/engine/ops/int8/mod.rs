@@ -486,11 +486,11 @@ pub(super) fn max_pool(
     let (input_size, output, first) = ([height, width, channels], [tall, wide], [0; 2]);
     let windows = Windows { input: input_size, pixel: channels, output, axes, first };
     let len = result.numel();
-    builder.push(Largest { at: input.offset, windows, len }, &[&input], &result);
+    builder.push(MaxPool { at: input.offset, windows, len }, &[&input], &result);
     builder.define(out, result)
 }
 
-struct Largest {
+struct MaxPool {
     /// Offset of the input in its buffer.
     at: usize,
     windows: Windows,
@@ -498,7 +498,7 @@ struct Largest {
     len: usize,
 }
 
-impl Step for Largest {
+impl Step for MaxPool {
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let quantized = int8_from(io.inputs[0], self.at)?;
         let out: &mut [i8] = bytemuck::cast_slice_mut(io.out);

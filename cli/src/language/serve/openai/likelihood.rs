@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use torchlet::llm::{Logprobs, Tokenizer};
 
 /// OpenAI's value for negligible probabilities.
-const LEAST: f32 = -9999.0;
+const MIN: f32 = -9999.0;
 
 /// Formats the log probabilities of a text's tokens, in order.
 pub(super) struct Likelihoods<'a> {
@@ -43,7 +43,7 @@ impl<'a> Likelihoods<'a> {
                 Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
                 None => self.special(token),
             };
-            json!({"token": name, "logprob": logprob.max(LEAST), "bytes": bytes})
+            json!({"token": name, "logprob": logprob.max(MIN), "bytes": bytes})
         };
         let mut whole = entry(chosen.token, chosen.logprob);
         let top = chosen.top.iter().map(|(token, logprob)| entry(*token, *logprob));
@@ -58,14 +58,12 @@ impl<'a> Likelihoods<'a> {
             let name = self.name(chosen.token, chosen.offset);
             let others = chosen.top.iter();
             let mut all: Map<String, Value> = others
-                .map(|(token, logprob)| {
-                    (self.name(*token, chosen.offset), logprob.max(LEAST).into())
-                })
+                .map(|(token, logprob)| (self.name(*token, chosen.offset), logprob.max(MIN).into()))
                 .collect();
             // Also if it is not among the most likely tokens.
-            all.insert(name.clone(), chosen.logprob.max(LEAST).into());
+            all.insert(name.clone(), chosen.logprob.max(MIN).into());
             names.push(name);
-            logprobs.push(chosen.logprob.max(LEAST));
+            logprobs.push(chosen.logprob.max(MIN));
             top.push(all);
             offsets.push(self.characters(chosen.offset));
         }

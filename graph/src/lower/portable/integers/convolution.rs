@@ -62,7 +62,7 @@ fn depthwise(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 fn transposed(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Q8taConv2dTransposedArgs::of(args)?;
     if b.int(call.groups)? != 1 {
-        return Err(Error::unsupported("a transposed convolution with several groups"));
+        return Err(Error::unsupported("a quantized transposed convolution with several groups"));
     }
     let [height, width] = kernel(b, call.kernel_size)?;
     let depth = b.tensor(call.input)?.1.size(1);

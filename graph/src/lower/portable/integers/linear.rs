@@ -19,7 +19,8 @@ pub(super) const RULES: &[Entry] = &[
     (Operator::Q8TA_SOFTMAX, softmax, Operator::CORTEX_M_SOFTMAX),
 ];
 
-/// A linear layer: `(input, scale, zero, weight, sums, scales, scale, zero, bias, activation)`.
+/// A linear layer: `(input, input_scale, input_zero, weight, weight_sums, weight_scales,
+/// output_scale, output_zero, bias, activation)`.
 fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Q8taLinearArgs::of(args)?;
     let (input, info) = b.tensor(call.input)?;

@@ -146,7 +146,7 @@ impl Bounds {
             let table = graph.tensor(table).filter(|table| table.changes != Some(true));
             let table = table.and_then(|table| table.data.as_deref());
             let Some(limits) = table.and_then(limits_of) else { continue };
-            if uses.maker(input).is_some() && uses.count_of(input) == 1 {
+            if uses.producer(input).is_some() && uses.count_of(input) == 1 {
                 bounds.limits.insert(input, limits);
                 bounds.sources.insert(out, input);
             }

@@ -1,6 +1,6 @@
 """Image tiles of Hugging Face's processors with Pillow, which `RgbImage::tiles` must match exactly.
 
-Writes `llm/forms/pictures.json`: size and checksum of each tile, for each image and processor.
+Writes `llm/forms/images.json`: size and checksum of each tile, for each image and processor.
 Requires `transformers`, `numpy`, and `pillow` 12 or older: version 13 may resize columns before
 rows, which changes some pixels by one.
 """
@@ -109,7 +109,7 @@ def main():
         case["rows"] = {across: rows(image, across) for across in [1, 2, 4]}
         cases.append(case)
     text = json.dumps({"side": SIDE, "cases": cases}, separators=(",", ":"))
-    (FORMS / "pictures.json").write_text(text + "\n")
+    (FORMS / "images.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 //! Multidimensional histograms (`histogramdd`): count the points, rows of a matrix, in each box.
 //! Each column has its own bin edges.
 
-use super::edges::{bin_of, checked_ends, equally_spaced};
+use super::bin_edges::{bin_of, checked_ends, equally_spaced};
 use crate::number::{load, round_through, rounded, store, unsupported};
 use crate::scratch;
 use crate::table::kernels;

@@ -1,11 +1,11 @@
 //! Image tiles are identical to those of Hugging Face's processors with Pillow
-//! (`llm/export/pictures.py`).
+//! (`llm/export/images.py`).
 
 use serde_json::Value;
 use torchlet::llm::{Error, Filter, Piece, RgbImage, Tiling};
 
 fn expected() -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/forms/pictures.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/forms/images.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 

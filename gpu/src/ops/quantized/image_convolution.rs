@@ -1,7 +1,9 @@
 //! Int8 images in channels-last layout, and convolutions over them. The pass `places` of
 //! [`crate::passes`] creates these calls.
 
-use super::channels_last::{by_place, channels_and_plane, pack, planes, sizes_by_place};
+use super::channels_last::{
+    channels_and_plane, channels_last_sizes, pack, planes, to_channels_last,
+};
 use super::codes;
 use super::convert::{bounds, bounds_at};
 use super::convolution::Call;
@@ -33,7 +35,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         if [input.element, out.element] != [Element::I8; 2] {
             return Err(Error::invalid("channels-last conversion requires int8 tensors"));
         }
-        let out = e.resize(out.id, &sizes_by_place(&input, channels))?;
+        let out = e.resize(out.id, &channels_last_sizes(&input, channels))?;
         pack(e, &input, channels, &out)
     }),
     operator(Operator::TO_CHANNELS_FIRST, |e, args| {
@@ -104,7 +106,9 @@ pub(crate) fn suited(
 
 fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let Some((part, behind)) = e.parts().split_first() else {
-        return Err(Error::invalid("a channels-last convolution lacks its call"));
+        return Err(Error::invalid(
+            "a fused call must contain the channels-last convolution as its first part",
+        ));
     };
     let call = Call::of_codes(e, &part.args)?;
     let input = e.tensor(e.ends(args)?.0)?;
@@ -130,13 +134,13 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let parameters = [Some(&call.scales), call.bias.as_ref()];
     let floating = parameters.into_iter().flatten().all(|it| it.element.is_floating());
     let alone = call.groups == call.out_channels && call.out_channels == call.channels();
-    let few = call.kernel[0].saturating_mul(call.kernel[1]) <= MOST_TAPS;
+    let few = call.kernel[0].saturating_mul(call.kernel[1]) <= MAX_TAPS;
     if call.depthwise && alone && floating && few {
         return depthwise(e, &call, &input, &out, table.as_ref());
     }
     let product = call.product(e, &input, &out).filter(|_| call.groups == 1);
     if let Some(mut product) = product {
-        (product.by_place, product.table) = (true, table.as_ref());
+        (product.is_channels_last, product.table) = (true, table.as_ref());
         if product.encode(e)? {
             return Ok(());
         }
@@ -148,7 +152,7 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let target = e.temporary(Element::I8, &[batches, call.out_channels, height, width])?;
     call.encode(e, &source, &target)?;
     let Some(table) = table else { return pack(e, &target, out_channels, &out) };
-    let packed = by_place(e, &target, out_channels)?;
+    let packed = to_channels_last(e, &target, out_channels)?;
     look_up(e, &packed, &table, &out)
 }
 
@@ -196,7 +200,7 @@ fn table(
 }
 
 /// With at most this many taps, sums fit in 32 bits: each term is less than 2^15.
-const MOST_TAPS: usize = 1 << 16;
+const MAX_TAPS: usize = 1 << 16;
 
 /// Emits a depthwise convolution.
 fn depthwise(

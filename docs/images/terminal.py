@@ -1,7 +1,7 @@
 """Renders terminal output as SVG, for the screenshots of the book:
 
 CLICOLOR_FORCE=1 sh -c 'torchlet diff model.pte' |
-    python docs/pictures/terminal.py 'torchlet diff model.pte' > docs/pictures/diff.svg
+    python docs/images/terminal.py 'torchlet diff model.pte' > docs/images/diff.svg
 """
 
 import html

@@ -1,7 +1,7 @@
 """Renders a trace of `torchlet profile --trace` as an SVG timeline: loading and the last run.
 
 torchlet profile model.pte --trace trace.json
-python docs/pictures/timeline.py trace.json > docs/pictures/timeline.svg
+python docs/images/timeline.py trace.json > docs/images/timeline.svg
 """
 
 import html

@@ -11,28 +11,28 @@ use torchlet_core::KernelError;
 /// A set of paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Paths(u32);
+pub struct Variants(u32);
 
-impl Paths {
+impl Variants {
     /// The empty set.
-    pub const NONE: Self = Paths(0);
+    pub const NONE: Self = Variants(0);
     /// The set of all paths.
-    pub const ALL: Self = Paths(u32::MAX);
+    pub const ALL: Self = Variants(u32::MAX);
     /// Convolution of any layout, element by element.
-    pub(crate) const PLAIN_CONVOLUTION: Self = Paths(1);
+    pub(crate) const PLAIN_CONVOLUTION: Self = Variants(1);
     /// Direct convolution, in loops over groups of channels.
-    pub(crate) const DIRECT_CONVOLUTION: Self = Paths(1 << 1);
+    pub(crate) const DIRECT_CONVOLUTION: Self = Variants(1 << 1);
     /// Convolution as matrix multiplication.
-    pub(crate) const GEMM_CONVOLUTION: Self = Paths(1 << 2);
+    pub(crate) const GEMM_CONVOLUTION: Self = Variants(1 << 2);
     /// Average pooling.
-    pub(crate) const AVERAGE_POOLING: Self = Paths(1 << 3);
+    pub(crate) const AVERAGE_POOLING: Self = Variants(1 << 3);
     /// Max pooling.
-    pub(crate) const MAX_POOLING: Self = Paths(1 << 4);
+    pub(crate) const MAX_POOLING: Self = Variants(1 << 4);
     /// Adaptive pooling.
-    pub(crate) const ADAPTIVE_POOLING: Self = Paths(1 << 5);
+    pub(crate) const ADAPTIVE_POOLING: Self = Variants(1 << 5);
 
     /// Copies of int8 tensors to the memory order of the kernels.
-    pub(crate) const REORDERED_COPY: Self = Paths(1 << 6);
+    pub(crate) const REORDERED_COPY: Self = Variants(1 << 6);
 
     /// Converts the set to bits, for [`from_bits`](Self::from_bits).
     pub const fn bits(self) -> u32 {
@@ -41,13 +41,13 @@ impl Paths {
 
     /// Restores a set from its [`bits`](Self::bits).
     pub const fn from_bits(bits: u32) -> Self {
-        Paths(bits)
+        Variants(bits)
     }
 
     /// The union of both sets.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Paths(self.0 | other.0)
+    pub const fn union(self, other: Self) -> Self {
+        Variants(self.0 | other.0)
     }
 
     /// Whether this set contains all of `other`.
@@ -63,19 +63,19 @@ mod image {
     unsafe extern "C" {
         // SAFETY: `torchlet-build` defines this symbol as a static of this type that is never
         // written. Without the definition, the image does not link.
-        pub(super) safe static torchlet_paths: super::Paths;
+        pub(super) safe static torchlet_variants: super::Variants;
     }
 }
 
 /// Whether kernels may use this path.
 #[inline(always)]
-pub(crate) fn has(path: Paths) -> bool {
+pub(crate) fn has(variant: Variants) -> bool {
     #[cfg(all(feature = "selected-dtypes", not(feature = "std")))]
-    return image::torchlet_paths.has(path);
+    return image::torchlet_variants.has(variant);
     #[cfg(all(feature = "selected-dtypes", feature = "std"))]
-    return trial::chosen().has(path);
+    return trial::chosen().has(variant);
     #[cfg(not(feature = "selected-dtypes"))]
-    return Paths::ALL.has(path);
+    return Variants::ALL.has(variant);
 }
 
 /// Requests a path while a call is prepared.
@@ -83,10 +83,10 @@ pub(crate) fn has(path: Paths) -> bool {
 /// # Errors
 /// If no program of the image uses the path.
 #[inline(always)]
-pub(crate) fn take(path: Paths) -> Result<(), KernelError> {
+pub(crate) fn require(variant: Variants) -> Result<(), KernelError> {
     #[cfg(feature = "std")]
-    record::note(path);
-    if has(path) {
+    record::note(variant);
+    if has(variant) {
         return Ok(());
     }
     Err(KernelError::unsupported(
@@ -96,46 +96,46 @@ pub(crate) fn take(path: Paths) -> Result<(), KernelError> {
 
 #[cfg(feature = "std")]
 mod record {
-    use super::Paths;
+    use super::Variants;
     use core::cell::Cell;
 
     std::thread_local! {
-        static REQUESTED: Cell<Paths> = const { Cell::new(Paths::NONE) };
+        static REQUESTED: Cell<Variants> = const { Cell::new(Variants::NONE) };
     }
 
-    pub(super) fn note(path: Paths) {
-        REQUESTED.set(REQUESTED.get().and(path));
+    pub(super) fn note(variant: Variants) {
+        REQUESTED.set(REQUESTED.get().union(variant));
     }
 
     /// Runs `prepare` and returns the paths that kernels of this thread requested meanwhile.
-    pub fn record_paths<T>(prepare: impl FnOnce() -> T) -> (T, Paths) {
-        let before = REQUESTED.replace(Paths::NONE);
+    pub fn record_variants<T>(prepare: impl FnOnce() -> T) -> (T, Variants) {
+        let before = REQUESTED.replace(Variants::NONE);
         let prepared = prepare();
         let requested = REQUESTED.replace(before);
         (prepared, requested)
     }
 }
 #[cfg(feature = "std")]
-pub use record::record_paths;
+pub use record::record_variants;
 
 #[cfg(all(feature = "selected-dtypes", feature = "std"))]
 mod trial {
-    use super::Paths;
+    use super::Variants;
     use core::cell::Cell;
 
     std::thread_local! {
-        static PATHS: Cell<Paths> = const { Cell::new(Paths::ALL) };
+        static PATHS: Cell<Variants> = const { Cell::new(Variants::ALL) };
     }
 
-    pub(super) fn chosen() -> Paths {
+    pub(super) fn chosen() -> Variants {
         PATHS.get()
     }
 
     /// Restricts the kernels that this thread prepares to these paths, as in an image; for tests on
     /// hosts.
-    pub fn choose_paths(paths: Paths) {
+    pub fn select_variants(paths: Variants) {
         PATHS.set(paths);
     }
 }
 #[cfg(all(feature = "selected-dtypes", feature = "std"))]
-pub use trial::choose_paths;
+pub use trial::select_variants;
