@@ -51,7 +51,7 @@ impl<'p> Method<'p> {
         }
         let is_list = |item: usize| values.get(item).is_some_and(MethodValue::is_list);
         if values.iter().flat_map(MethodValue::items).any(is_list) {
-            return Err(Error::invalid("a list contains another list"));
+            return Err(Error::invalid("a value is a list of lists"));
         }
         let (inputs, outputs) = meta.exported_interface()?;
         let mut planned = Vec::new();
@@ -83,7 +83,9 @@ impl<'p> Method<'p> {
                     let operator = usize::try_from(operator).ok();
                     let (name, overload) = operator
                         .and_then(|operator| operators.get(operator))
-                        .ok_or_else(|| Error::invalid("an operator index is out of range"))?
+                        .ok_or_else(|| Error::Invalid(format!(
+ "instruction {start}: the operator index is out of range, the method has {} operators",
+ operators.len())))?
                         .clone();
                     Instruction::Kernel { name, overload, args: indices(args.iter(), count)? }
                 }
@@ -105,7 +107,9 @@ impl<'p> Method<'p> {
                 ExportedInstruction::Free { value } => {
                     Instruction::Free { value: index(value.into(), count)? }
                 }
-                _ => return Err(Error::invalid("an instruction has an unknown type")),
+                _ => {
+                    return Err(Error::Invalid(format!("instruction {start} has an unknown type")));
+                }
             };
             if let Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } =
                 &instruction
@@ -129,7 +133,8 @@ impl<'p> Method<'p> {
 
 /// Charges work to a budget.
 fn charge(left: &mut usize, work: usize) -> Result<(), Error> {
-    let shared = || Error::invalid("shared lists exceed the size of the file");
+    let shared =
+        || Error::invalid("the list arguments of all instructions exceed the size of the file");
     *left = left.checked_sub(work).ok_or_else(shared)?;
     Ok(())
 }
@@ -157,10 +162,9 @@ pub(crate) fn bytes<'p>(blob: &Blob<'p>) -> Result<Cow<'p, [u8]>, Error> {
 }
 
 fn index(number: i64, count: usize) -> Result<usize, Error> {
-    usize::try_from(number)
-        .ok()
-        .filter(|index| *index < count)
-        .ok_or_else(|| Error::Invalid(format!("index {number} is out of range for length {count}")))
+    usize::try_from(number).ok().filter(|index| *index < count).ok_or_else(|| {
+        Error::Invalid(format!("index {number} is out of range, expected less than {count}"))
+    })
 }
 
 fn indices<N: Into<i64>, E: Into<Error>>(

@@ -236,8 +236,7 @@ impl Layer {
         let misfit = || {
             Error::Invalid(format!(
                 "input {:?}, state {:?} and weight {:?} of {cell:?} with {steps} steps do not \
-                 match \
-                 each other, the cell state, the bias or the output",
+                 match each other, the cell state, the bias or the output",
                 x.sizes, h.sizes, w.sizes
             ))
         };

@@ -80,9 +80,9 @@ fn grid_sampler(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     }
     let choice = |number: i64| u32::try_from(number).ok().filter(|number| *number < 3);
     let (Some(mode), Some(padding)) = (choice(mode), choice(padding)) else {
-        return Err(Error::Invalid(
-            "interpolation_mode and padding_mode: expected 0 to 2".to_owned(),
-        ));
+        return Err(Error::Invalid(format!(
+            "interpolation_mode and padding_mode: expected 0 to 2, found {mode} and {padding}"
+        )));
     };
     let out = e.out(args)?;
     let out = e.resize(out.id, &[input.size(0), input.size(1), grid.size(1), grid.size(2)])?;

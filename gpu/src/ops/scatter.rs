@@ -46,7 +46,8 @@ pub(super) const OPERATORS: &[Entry] = &[
             Some("amax") => scatter::MAX,
             Some("amin") => scatter::MIN,
             other => {
-                return Err(Error::unsupported(format!("scatter_reduce with reduce = {other:?}")));
+                let reduce = other.unwrap_or("None");
+                return Err(Error::unsupported(format!("scatter_reduce with reduce = '{reduce}'")));
             }
         };
         if e.optional_bool(call.include_self)? == Some(false) {
