@@ -41,8 +41,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(bad(
             1,
             "expected keys with the shape of the queries, except for a number of heads that \
-             divides \
-             that of the queries",
+             divides that of the queries",
         ));
     }
     if [vb, vh, vt] != [kb, kh, kt] {

@@ -105,8 +105,7 @@ impl Call {
             let (input, element, weight) = (&input.sizes, weight.element, &weight.sizes);
             return Err(Error::Invalid(format!(
                 "expected at least 3 input dims, int8 weights and at least 1 group, found input \
-                 shape \
-                 {input:?}, {element:?} weights of shape {weight:?} and {groups} groups"
+                 shape {input:?}, {element:?} weights of shape {weight:?} and {groups} groups"
             )));
         }
         let channels = input.size(rank - 3);
@@ -127,8 +126,7 @@ impl Call {
             let (input, weight) = (&input.sizes, &weight.sizes);
             return Err(Error::Invalid(format!(
                 "input shape {input:?} does not match weight shape {weight:?} with {groups} groups \
-                 and \
-                 kernel {kernel:?}"
+                 and kernel {kernel:?}"
             )));
         }
         let transposed = convolution.output_padding;

@@ -105,9 +105,8 @@ impl CallLayout {
             (Some(layout), None) => Ok(layout),
             (Some(_), Some(_)) => Err(Error::Unsupported(format!(
                 "a delegate call whose {count} arguments match the graph's {inputs} inputs and \
-                 {outputs} \
-                 outputs in several ways; export \
-                 the model without unread inputs and without outputs that are returned twice"
+                 {outputs} outputs in several ways; export the model without unread inputs and \
+                 without outputs that are returned twice"
             ))),
             (None, _) if count == inputs + outputs => Err(misfit(graph, arguments)),
             (None, _) => Err(Error::Invalid(format!(

@@ -153,8 +153,7 @@ impl Call<'_> {
             if place >= first_output {
                 return Err(Error::Invalid(format!(
                     "input {id} of an XNNPACK delegate: expected argument 0 to {}, before the \
-                     outputs, \
-                     found argument {place}",
+                     outputs, found argument {place}",
                     first_output.saturating_sub(1)
                 )));
             }

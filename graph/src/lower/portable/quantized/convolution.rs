@@ -207,8 +207,7 @@ impl Kernels {
             let weight = &weight.sizes;
             return Err(Error::Invalid(format!(
                 "weight shape {weight:?} does not match a {y}x{x} kernel over {group_in} channels \
-                 per \
-                 group"
+                 per group"
             )));
         }
         let part = b.slice_known(stored, 1, 0, row, 1)?;
