@@ -214,7 +214,7 @@ fn place_state<'p>(
     if size > 0 {
         if buffer.is_none() {
             return Err(Error::unsupported(
-                "state in a program that already uses all planned buffer ids",
+                "state in a program whose methods have too many planned buffers",
             ));
         }
         method.planned.resize(number + 1, 0);

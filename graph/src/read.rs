@@ -220,6 +220,6 @@ mod tests {
         let method = Method { name: "forward".to_owned(), values, ..Method::default() };
         let file = Program { methods: vec![method], named: Vec::new() }.write().unwrap().to_bytes();
         let program = torchlet_core::Program::from_bytes(&file).unwrap();
-        assert!(Program::read(&program).unwrap_err().to_string().contains("contains another list"));
+        assert!(Program::read(&program).unwrap_err().to_string().contains("list of lists"));
     }
 }

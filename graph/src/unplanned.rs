@@ -75,7 +75,7 @@ impl Method<'_> {
             return Ok(());
         }
         let buffer = buffer.ok_or_else(|| {
-            Error::unsupported("state in a program that already uses all planned buffer ids")
+            Error::unsupported("state in a program whose methods have too many planned buffers")
         })?;
         let too_large = || Error::unsupported("state that exceeds the address space");
         let mut end = self.planned.get(buffer).copied().unwrap_or(0);

@@ -177,7 +177,7 @@ pub(crate) fn join<'p>(
     buffer: Option<usize>,
 ) -> Result<Graph<'p>, Error> {
     let buffer = buffer.ok_or_else(|| {
-        Error::unsupported("state in a program that already uses all planned buffer ids")
+        Error::unsupported("state in a program whose methods have too many planned buffers")
     })?;
     members(&graph)?;
     let kept = kept(&graph);

@@ -195,7 +195,7 @@ mod tests {
         assert!(refused(|graph| graph.nodes[0].args[0] = 99).contains("does not exist"));
         assert!(
             refused(|graph| graph.values.push(Value::List(vec![99])))
-                .contains("a member that does not exist")
+                .contains("an item that does not exist")
         );
         assert!(
             refused(|graph| graph.nodes.swap(0, 1))
@@ -214,7 +214,8 @@ mod tests {
         let constant = refused(|graph| *graph.nodes[0].args.last_mut().unwrap() = 1);
         assert!(constant.contains("is constant, but produced by a call"));
         assert!(
-            refused(|graph| tensor(graph, 1, &[3, 5])).contains("data does not match its size")
+            refused(|graph| tensor(graph, 1, &[3, 5]))
+                .contains("data does not match its dtype and shape")
         );
         assert!(refused(|graph| tensor(graph, 0, &[usize::MAX, 2])).contains("too large"));
         assert!(refused(|graph| tensor(graph, 0, &[0, usize::MAX, 2])).contains("too large"));

@@ -327,7 +327,7 @@ mod tests {
         let mut short = ((length / 2) as u32).to_le_bytes().to_vec();
         short.extend(&map[4..4 + length / 2]);
         short.extend(&map[4 + length..]);
-        assert!(check(&short).unwrap_err().contains("outside of its trie"));
+        assert!(check(&short).unwrap_err().contains("outside its trie"));
         // A cyclic trie terminates.
         let ring = [&8u32.to_le_bytes()[..], &1u32.to_le_bytes(), &0x101u32.to_le_bytes()].concat();
         assert!(check(&ring).is_err());
