@@ -14,6 +14,7 @@ use crate::target::Packer;
 use crate::unplanned::StateBuffers;
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};

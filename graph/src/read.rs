@@ -81,12 +81,13 @@ impl<'p> Method<'p> {
             let instruction = match instruction {
                 ExportedInstruction::Kernel { operator, args } => {
                     let operator = usize::try_from(operator).ok();
-                    let (name, overload) = operator
-                        .and_then(|operator| operators.get(operator))
-                        .ok_or_else(|| Error::Invalid(format!(
- "instruction {start}: the operator index is out of range, the method has {} operators",
- operators.len())))?
-                        .clone();
+                    let found = operator.and_then(|operator| operators.get(operator));
+                    let (name, overload) = found.cloned().ok_or_else(|| {
+                        let count = operators.len();
+                        Error::Invalid(format!(
+                            "instruction {start}: expected an operator index below {count}"
+                        ))
+                    })?;
                     Instruction::Kernel { name, overload, args: indices(args.iter(), count)? }
                 }
                 ExportedInstruction::Delegate { delegate, args } => Instruction::Delegate {

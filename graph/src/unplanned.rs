@@ -10,6 +10,7 @@ use crate::front::Vocabulary;
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 

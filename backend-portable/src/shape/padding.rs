@@ -81,10 +81,9 @@ kernels! { PADDING:
             || !dims.is_empty() && dims.len() != shifts.len()
             || dims.iter().any(|&dim| info.rank() == 0 || normalize_dim(dim, info.rank()).is_none())
         {
-            return Err(bad(
- 2,
- "expected a dim per shift, in range; without dims, one shift and a contiguous input",
- ));
+            let what = "expected a dim per shift, in range; without dims, one shift and a \
+                        contiguous input";
+            return Err(bad(2, what));
         }
         ctx.resize(3, &info.sizes)?;
         same_type(ctx, 0, 3)?;

@@ -10,6 +10,7 @@ use crate::named::Constants;
 use crate::operators::Operator;
 use crate::tables::{Offset, table};
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::vec::Vec;
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, TableFinishedWIPOffset, Vector, WIPOffset};
 

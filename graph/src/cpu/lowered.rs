@@ -10,6 +10,7 @@ use crate::lower::{portable, widen};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use crate::operators::Operator;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -214,8 +215,8 @@ impl<'c, 'p> Call<'c, 'p> {
                     let sizes = &given.info.sizes;
                     let info = torchlet_core::TensorInfo::contiguous(info.scalar_type, sizes);
                     let info = info.ok_or_else(|| {
-                        Error::Invalid(format!(
- "value {arg}, an argument of a delegate: shape {sizes:?} exceeds the address space"))
+                        let shape = format!("shape {sizes:?} exceeds the address space");
+                        Error::Invalid(format!("value {arg}, an argument of a delegate: {shape}"))
                     })?;
                     let narrowed = given.info.scalar_type == ScalarType::Long
                         && info.scalar_type == ScalarType::Int;

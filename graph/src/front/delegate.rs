@@ -8,6 +8,7 @@ use crate::graph::{Graph, Value};
 use crate::method::{Delegate, Instruction, Method, MethodValue};
 use crate::named::Named;
 use alloc::borrow::Cow;
+use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 

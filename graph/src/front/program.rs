@@ -16,6 +16,7 @@ use crate::method::{Instruction, Method, MethodTensor, MethodValue};
 use crate::operators::Operator;
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;

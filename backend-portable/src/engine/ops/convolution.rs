@@ -289,9 +289,12 @@ fn geometry(
         transposed,
         layout,
     };
-    Conv::new(params).ok_or_else(|| std::format!(
- "stride, padding, dilation or groups do not match input shape {input:?} and weight shape \
-  {weights:?}"))
+    Conv::new(params).ok_or_else(|| {
+        std::format!(
+            "stride, padding, dilation or groups do not match input shape {input:?} and weight \
+             shape {weights:?}"
+        )
+    })
 }
 
 /// Step of a convolution, with its weights.

@@ -127,15 +127,14 @@ impl Call<'_> {
         inputs: &[ValueId],
         outputs: &[ValueId],
     ) -> Result<(), Error> {
-        let place =
-            |id: &ValueId| {
-                let place = described.get(*id).and_then(|value| value.external);
-                let place = place.filter(|place| *place < self.arguments.len());
-                place
-                .ok_or_else(|| Error::Invalid(format!(
- "value {id} of an XNNPACK delegate: expected one of the call's {} arguments",
- self.arguments.len())))
-            };
+        let place = |id: &ValueId| {
+            let place = described.get(*id).and_then(|value| value.external);
+            let count = self.arguments.len();
+            place.filter(|place| *place < count).ok_or_else(|| {
+                let expected = format!("expected one of the {count} arguments of its call");
+                Error::Invalid(format!("value {id} of an XNNPACK delegate: {expected}"))
+            })
+        };
         if outputs.is_empty() {
             // The exporter drops quantized outputs where the program expects floats. All arguments
             // would then be inputs, and no call would write the program's result.

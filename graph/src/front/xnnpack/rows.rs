@@ -5,6 +5,7 @@ use super::builder::Builder;
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::operators::Operator;
+use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 

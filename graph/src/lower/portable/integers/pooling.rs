@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::graph::ValueId;
 use crate::lower::portable::builder::Builder;
 use crate::operators::{MaxPoolArgs, Operator, Q8taAvgPool2dArgs};
+use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
