@@ -21,7 +21,7 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
         let (positions, depth) = (b.size(input, 1)?, info.last());
         if info.rank() != 3 || depth == 0 || depth % 2 != 0 {
             return Err(Error::Invalid(format!(
-                "input: expected 3 dims with an even last one, found shape {:?}",
+                "input: expected 3 dims with an even, nonempty last one, found shape {:?}",
                 info.sizes
             )));
         }

@@ -101,8 +101,9 @@ fn transposed_phases(
     for (dim, (axis, input)) in axes.into_iter().zip(input).enumerate() {
         let more = more.get(dim).or(more.first()).map(|more| usize::try_from(*more));
         let size = more.and_then(Result::ok).and_then(|more| axis.transposed(input, more));
-        sizes[dim] =
-            size.filter(|size| *size > 0).ok_or("an input that is smaller than the kernel")?;
+        sizes[dim] = size
+            .filter(|size| *size > 0)
+            .ok_or("an empty output, or an output_padding out of range")?;
         let parts = Phase::of_transposed(axis, input, sizes[dim]);
         phases[dim] = parts.ok_or(
             "transposed convolution with outputs that no input reaches, or with a stride above 16",
