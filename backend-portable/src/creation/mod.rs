@@ -333,8 +333,7 @@ fn prepare_range(
     bounds: impl Fn(&Prepare) -> Result<(Value, Value, Value), KernelError>,
 ) -> Result<(), KernelError> {
     let (start, end, step) = bounds(ctx)?;
-    let what =
-        "step: expected a nonzero number that leads from start to end, with less than 2^31 steps";
+    let what = "expected a nonzero step that leads from start to end, and less than 2^31 elements";
     let count = steps(start, end, step).ok_or(KernelError::argument(out - 1, what))?;
     ctx.resize(out, &[count])?;
     number_type(out, ctx.info(out)?.scalar_type)

@@ -248,7 +248,10 @@ fn prepare(
         }
         let larger = index.sizes.iter().zip(&source.sizes).any(|(index, own)| index > own);
         if index.numel() > 0 && (source.rank().max(1) != index.rank().max(1) || larger) {
-            return Err(bad(arg, "source is smaller than the index in a dim"));
+            return Err(bad(
+                arg,
+                "source: expected the rank of the index, and at least its size in each dim",
+            ));
         }
     }
     ctx.resize(out, &info.sizes)?;

@@ -64,7 +64,12 @@ fn bincount(ctx: &mut Invoke) -> Result<(), KernelError> {
         return Err(KernelError::argument(0, "values: expected at least 0"));
     }
     let count = i32::try_from(largest.saturating_add(1).max(ctx.int(2)?));
-    ctx.resize(3, &[count.map_err(|_| KernelError::argument(0, "a value is 2^31 - 1 or more"))?])?;
+    ctx.resize(
+        3,
+        &[count.map_err(|_| {
+            KernelError::argument(0, "the largest value or minlength exceeds 2^31 - 2")
+        })?],
+    )?;
     let mut out = ctx.out(3)?;
     let scalar_type = out.scalar_type;
     out.bytes_mut().fill(0);

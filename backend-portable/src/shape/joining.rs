@@ -67,8 +67,10 @@ fn item(ctx: &Arguments, position: usize) -> Result<TensorInfo, KernelError> {
 fn cat_rule(ctx: &Arguments) -> Result<(Sizes, usize), KernelError> {
     let shapes =
         (0..ctx.list_len(0)?).map(|position| item(ctx, position).ok().map(|info| info.sizes));
-    cat(shapes, ctx.int(1)?)
-        .ok_or(bad(0, "expected shapes that differ at most in the concatenated dim"))
+    cat(shapes, ctx.int(1)?).ok_or(bad(
+        0,
+        "expected at least one tensor, and shapes that differ at most in argument 1 (`dim`)",
+    ))
 }
 
 fn stack_rule(ctx: &Arguments) -> Result<(Sizes, usize), KernelError> {
