@@ -395,7 +395,7 @@ impl fmt::Display for Error {
             Error::NotTrainable { method, reason } => write!(f, "training '{method}': {reason}"),
             Error::StateFile { source } => write!(f, "saved state: {source}"),
             Error::Kind { expected, found } => {
-                write!(f, "the value is a {found}, not a {expected}")
+                write!(f, "value: expected {expected}, found {found}")
             }
             Error::Tensor(error) => error.fmt(f),
             Error::Registry(error) => error.fmt(f),
@@ -407,31 +407,31 @@ impl fmt::Display for TensorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TensorError::Length { shape, expected, found } => {
-                write!(f, "shape {shape:?} has {expected} elements, {found} were given")
+                write!(f, "shape {shape:?}: expected {expected} elements, found {found}")
             }
             TensorError::ByteLength { scalar_type, shape, expected, found } => write!(
                 f,
-                "shape {shape:?} of {scalar_type} has {expected} bytes, {found} were given"
+                "shape {shape:?} of {scalar_type}: expected {expected} bytes, found {found}"
             ),
             TensorError::Shape { shape } => write!(
                 f,
-                "shape {shape:?} has more than {} dimensions or more elements than memory can hold",
+                "shape {shape:?} has more than {} dims or exceeds the address space",
                 torchlet_core::layout::MAX_RANK
             ),
             TensorError::OtherShape { expected, found } => {
-                write!(f, "the tensor has shape {found:?}, not {expected:?}")
+                write!(f, "expected shape {expected:?}, found {found:?}")
             }
             TensorError::ScalarType { expected, found } => {
-                write!(f, "the tensor's elements are {found}, not {expected}")
+                write!(f, "expected dtype {expected}, found {found}")
             }
             TensorError::Unsupported { scalar_type, operation } => {
-                write!(f, "{operation} is not defined for elements of type {scalar_type}")
+                write!(f, "{operation} is not supported for dtype {scalar_type}")
             }
             TensorError::NotContiguous => {
                 f.write_str("the tensor is not contiguous (row-major); call to_contiguous first")
             }
             TensorError::DimOrder { dim_order } => {
-                write!(f, "{dim_order:?} is not a permutation of the tensor's dimensions")
+                write!(f, "dim order {dim_order:?} is not a permutation of the tensor's dims")
             }
         }
     }

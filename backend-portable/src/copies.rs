@@ -70,7 +70,8 @@ kernels! {
         if out.scalar_type != whole {
             return Err(unsupported(2, out.scalar_type));
         }
-        let mismatch = KernelError::argument(1, "shape cannot be broadcast with the real part");
+        let mismatch = KernelError::argument(1, "shapes of the real and the imaginary part do not \
+                                                 broadcast");
         ctx.resize(2, &broadcast(&real.sizes, &imaginary.sizes).ok_or(mismatch)?)?;
         Ok(Plan::new(join_parts))
     });

@@ -186,12 +186,12 @@ kernels! {
 }
 
 fn finish(ctx: &mut Invoke, out: usize, result: Option<Scalar>) -> Result<(), KernelError> {
-    let what = "division by zero, or a result that is not an integer";
+    let what = "division by zero, or a result outside 64-bit integers";
     ctx.set_scalar(out, result.ok_or(KernelError::argument(out - 1, what))?)
 }
 
 fn check(holds: bool) -> Result<(), KernelError> {
-    let what = "an assertion of the program failed";
+    let what = "an assertion that the program makes about its inputs failed";
     if holds { Ok(()) } else { Err(KernelError::argument(0, what)) }
 }
 
@@ -248,7 +248,7 @@ fn prepare_view(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(KernelError::scalar_type(2, to.scalar_type));
     }
     let sizes = ctx.ints(1)?;
-    let range = KernelError::argument(1, "not a shape with this number of elements");
+    let range = KernelError::argument(1, "expected a shape with as many elements as the input");
     let sizes = view_sizes(from.numel(), &sizes).ok_or(range)?;
     ctx.resize(2, &sizes)?;
     Ok(Plan::new(|ctx| ctx.alias(2, 0)))

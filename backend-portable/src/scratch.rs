@@ -28,5 +28,6 @@ pub(crate) fn take_from<'c, T: bytemuck::Pod>(
     }
     let bytes = len.checked_mul(size_of::<T>()).and_then(|len| left.split_off_mut(..len));
     let elements = bytes.and_then(|bytes| bytemuck::try_cast_slice_mut(bytes).ok());
-    elements.ok_or(KernelError::unsupported("scratch memory is smaller than requested"))
+    elements
+        .ok_or(KernelError::unsupported("internal error: scratch memory is smaller than requested"))
 }

@@ -25,7 +25,7 @@ pub(crate) const fn renamed(kernel: Kernel, name: &'static str) -> Kernel {
 }
 
 const fn never(_: &mut Prepare) -> Result<Plan, KernelError> {
-    Err(KernelError::unsupported("no kernel"))
+    Err(KernelError::unsupported("internal error: a kernel without functions"))
 }
 
 const fn equal(a: &str, b: &str) -> bool {

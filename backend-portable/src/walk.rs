@@ -59,7 +59,7 @@ impl<const N: usize> Walk<N> {
         for (arg, (steps, input)) in steps.iter_mut().zip(inputs).enumerate() {
             *steps = Steps::broadcast(out, input).ok_or(KernelError::argument(
                 arg,
-                "shape cannot be broadcast to that of the output",
+                "shape does not broadcast to that of the output",
             ))?;
         }
         Ok(Self::new(out, &steps))

@@ -195,7 +195,9 @@ impl Backend for torchlet_backend {
         }
         let whole = bytes.checked_next_multiple_of(ARENA_ALIGN);
         let whole = whole.and_then(|bytes| bytes.checked_add(delegate_size::<CDelegate>()));
-        whole.ok_or(DelegateError::OutOfMemory(Message::from("the arena size overflows")))
+        whole.ok_or(DelegateError::OutOfMemory(Message::from(
+            "the arena size exceeds the address space",
+        )))
     }
 
     fn init<'m>(
@@ -286,7 +288,7 @@ const FAILED: &str = "the C delegate failed";
 
 #[cold]
 fn stateless() -> DelegateError {
-    DelegateError::Unsupported(Message::from("the C delegate has no such state"))
+    DelegateError::Unsupported(Message::from("state that the C delegate lacks"))
 }
 
 impl CDelegate {
@@ -296,9 +298,7 @@ impl CDelegate {
         if info.nbytes() == size {
             return Ok(());
         }
-        Err(DelegateError::Unsupported(Message::from(
-            "the buffer size differs from the state's size",
-        )))
+        Err(DelegateError::Unsupported(Message::from("a buffer of another size than the state")))
     }
 }
 

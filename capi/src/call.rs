@@ -258,7 +258,8 @@ pub unsafe extern "C" fn torchlet_call_list_info(
     unsafe {
         on(call, |call| {
             let found = call.arguments().list_info(arg, position)?;
-            let found = found.ok_or(KernelError::argument(arg, "the item is None"))?;
+            let found = found
+                .ok_or(KernelError::argument(arg, "expected a tensor in the list, found None"))?;
             pointer::put(info, torchlet_tensor_info::of(&found), "info")
         })
     }
@@ -500,7 +501,8 @@ pub unsafe extern "C" fn torchlet_call_list_input(
     unsafe {
         on(call, |call| {
             let found = call.invoke()?.list_tensor(arg, position)?;
-            let found = found.ok_or(KernelError::argument(arg, "the item is None"))?;
+            let found = found
+                .ok_or(KernelError::argument(arg, "expected a tensor in the list, found None"))?;
             pointer::put(tensor, torchlet_tensor::of(&found), "tensor")
         })
     }
@@ -562,7 +564,7 @@ pub unsafe extern "C" fn torchlet_call_set_value(
                 ValueRef::Scalar(scalar) => scalar,
                 _ => {
                     return Err(Fault::Argument(
-                        "only integers, floats and booleans can be written",
+                        "expected an integer, a float or a boolean as the output",
                     ));
                 }
             };

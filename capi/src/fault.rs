@@ -126,7 +126,7 @@ pub(crate) fn describe(fault: &Fault, f: &mut dyn fmt::Write) -> fmt::Result {
         }
         Fault::End => f.write_str("the method has no more instructions"),
         #[cfg(feature = "std")]
-        Fault::Panic => f.write_str("torchlet panicked: this is a bug in torchlet"),
+        Fault::Panic => f.write_str("internal error: torchlet panicked"),
         Fault::Program(error) => write!(f, "{error}"),
         Fault::Init(error) => write!(f, "{error}"),
         Fault::Input(index, error) => write!(f, "input {index}: {error}"),

@@ -109,13 +109,13 @@ impl torchlet_tensor_info {
     }
 
     pub(crate) fn sizes(&self) -> Result<&[i32], Fault> {
-        self.sizes.get(..self.rank).ok_or(Fault::Argument("a tensor has more than 16 dimensions"))
+        self.sizes.get(..self.rank).ok_or(Fault::Argument("a tensor has more than 16 dims"))
     }
 
     /// Converts to the type of the core library, if consistent.
     pub(crate) fn checked(&self) -> Result<TensorInfo, Fault> {
         let scalar_type = ScalarType::from_number(self.scalar_type.into())
-            .ok_or(Fault::Argument("the tensor has an unknown element type"))?;
+            .ok_or(Fault::Argument("a tensor has an unknown dtype"))?;
         let sizes = self.sizes()?;
         let dim_order = self.dim_order.get(..self.rank).unwrap_or_default();
         if !is_permutation(dim_order) {
@@ -125,14 +125,14 @@ impl torchlet_tensor_info {
             ));
         }
         checked_nbytes(scalar_type, sizes)
-            .ok_or(Fault::Argument("a tensor has a negative size or too many elements"))?;
+            .ok_or(Fault::Argument("a tensor has a negative size or exceeds the address space"))?;
         // Both have at most `MAX_RANK` items.
-        let too_many = |_| Fault::Argument("a tensor has more than 16 dimensions");
+        let too_many = |_| Fault::Argument("a tensor has more than 16 dims");
         Ok(TensorInfo {
             scalar_type,
             sizes: Sizes::from_slice(sizes).map_err(too_many)?,
             dim_order: DimOrder::from_slice(dim_order)
-                .map_err(|_| Fault::Argument("a tensor has more than 16 dimensions"))?,
+                .map_err(|_| Fault::Argument("a tensor has more than 16 dims"))?,
         })
     }
 }

@@ -239,7 +239,7 @@ fn panics_become_errors() {
         unsafe { run(text, || panic!("on purpose")) }
     });
     assert_eq!(status, TORCHLET_INTERNAL);
-    assert!(text.contains("bug in torchlet"), "{text}");
+    assert!(text.contains("internal error"), "{text}");
     assert_eq!(value(7, || -> Option<i32> { panic!("on purpose") }), 7);
 }
 

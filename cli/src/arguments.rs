@@ -73,7 +73,7 @@ Examples:
   torchlet lower model.pte --for cpu -o model_cpu.pte
   torchlet lower model_cpu.pte --for mcu -o model_mcu.pte
   torchlet lower model.pte --data weights.ptd --for cpu -o model_cpu.pte
-  torchlet lower model.bpte --for cpu -o model_cpu.bpte   (its test cases go with it)")]
+  torchlet lower model.bpte --for cpu -o model_cpu.bpte   (keeps its test cases)")]
     Lower(LowerArguments),
     /// Reports the memory, kernels and element types that a program needs in a firmware image,
     /// without building one.
@@ -188,8 +188,7 @@ pub(crate) struct ModelOptions {
     /// $TORCHLET_COMPILE_CACHE]
     #[arg(long, value_name = "DIR")]
     pub(crate) compile_cache: Option<PathBuf>,
-    /// Memory limit of a method in MiB, including copies of its outputs, and inputs whose size a
-    /// file decides
+    /// Memory limit of a method in MiB, including copies of its outputs and inputs read from files
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub(crate) memory_limit: u64,
     /// Maximum backward jumps per run: a loop that exceeds it fails. Use less for untrusted
@@ -241,7 +240,7 @@ fn whole_seconds(text: &str) -> Result<u64, String> {
 fn tier(name: &str) -> Result<Tier, String> {
     Tier::available().find(|tier| tier.name() == name).ok_or_else(|| {
         let all: Vec<&str> = Tier::available().map(Tier::name).collect();
-        format!("this processor has {}", all.join(", "))
+        format!("expected a tier of this processor: {}", all.join(", "))
     })
 }
 
@@ -254,11 +253,11 @@ pub(crate) struct InputOptions {
     /// An image for the first image input, scaled and cropped to its size
     #[arg(long, value_name = "FILE")]
     pub(crate) image: Option<PathBuf>,
-    /// Mean to subtract from the image's values (0 to 1): one value, or one per channel
+    /// Subtract this mean from the image's values (0 to 1): one value, or one per channel
     #[arg(long, value_name = "M", value_delimiter = ',', requires = "image")]
     #[arg(allow_negative_numbers = true)]
     pub(crate) mean: Vec<f32>,
-    /// Standard deviation to divide the image's values by after that: one value, or one per channel
+    /// Then divide by this standard deviation: one value, or one per channel
     #[arg(long, value_name = "S", value_delimiter = ',', requires = "image")]
     pub(crate) std: Vec<f32>,
     /// Fill all other inputs with random values from this seed

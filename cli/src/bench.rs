@@ -137,12 +137,20 @@ fn count(values: &mut [Value], input: Option<usize>, number: u32) -> Result<(), 
             ScalarType::Int => tensor.as_mut_slice::<i32>()?.fill(number as i32),
             other => {
                 return Err(Failure::new(format!(
-                    "input {input} has type {other}, expected a tensor or an integer"
+                    "--count {input}: expected an int32 or int64 input, found {other}"
                 )));
             }
         },
-        Some(_) => return Err(Failure::new(format!("input {input} is not an integer"))),
-        None => return Err(Failure::new(format!("no input {input}"))),
+        Some(other) => {
+            return Err(Failure::new(format!(
+                "--count {input}: expected an integer input, found {}",
+                other.kind()
+            )));
+        }
+        None => {
+            let found = values.len();
+            return Err(Failure::new(format!("--count {input}: the method has {found} inputs")));
+        }
     }
     Ok(())
 }

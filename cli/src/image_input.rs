@@ -71,8 +71,11 @@ pub(crate) fn check(
     mean: &[f32],
     std: &[f32],
 ) -> Result<(usize, usize, usize), Failure> {
-    let (channels, height, width) =
-        plane(info).ok_or_else(|| Failure::new(format!("input {info} is not an image")))?;
+    let (channels, height, width) = plane(info).ok_or_else(|| {
+        Failure::new(format!(
+            "expected an image input [batch, 1 or 3 channels, height, width], found {info}"
+        ))
+    })?;
     for (name, values) in [("--mean", mean), ("--std", std)] {
         if values.len() > 1 && values.len() != channels {
             let found = values.len();
@@ -83,7 +86,7 @@ pub(crate) fn check(
         }
         let is_wrong = |value: &&f32| !value.is_finite() || name == "--std" && **value == 0.0;
         if let Some(value) = values.iter().find(is_wrong) {
-            let wanted = if name == "--std" { "nonzero" } else { "finite" };
+            let wanted = if name == "--std" { "finite nonzero" } else { "finite" };
             return Err(Failure::new(format!(
                 "{name} has the value {value}; expected {wanted} numbers"
             )));

@@ -134,7 +134,7 @@ fn read_bare(path: &Path, slot: Option<&ValueMeta<'_>>) -> Result<Tensor, Failur
     let in_file = |what: String| Failure::new(format!("'{}': {what}", path.display()));
     let bytes = std::fs::read(path).map_err(|error| in_file(error.to_string()))?;
     let Some(ValueMeta::Tensor(meta)) = slot else {
-        return Err(in_file("a .bin file can only be used for a tensor input".into()));
+        return Err(in_file("expected a tensor input for a .bin file".into()));
     };
     let mut shape = shape_of(meta);
     let row = shape.iter().skip(1).product::<usize>() * meta.info.scalar_type.size();
@@ -146,7 +146,7 @@ fn read_bare(path: &Path, slot: Option<&ValueMeta<'_>>) -> Result<Tensor, Failur
     }
     Tensor::from_bytes(meta.info.scalar_type, &shape, &bytes).map_err(|_| {
         let (expected, found) = (meta.info.nbytes(), bytes.len());
-        in_file(format!("the input {} has {expected} bytes, the file {found}", meta.info))
+        in_file(format!("input {}: expected {expected} bytes, found {found}", meta.info))
     })
 }
 

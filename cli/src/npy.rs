@@ -39,7 +39,7 @@ fn field<'h>(header: &'h str, key: &str, start: char, end: char) -> Option<&'h s
 /// Parses a `.npy` file.
 fn parse(bytes: &[u8]) -> Result<Tensor, String> {
     let bad = |what: &str| format!("not a valid .npy file ({what})");
-    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| bad("no NumPy magic"))?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| bad("the magic bytes are missing"))?;
     let (&[major, _], rest) = rest.split_first_chunk::<2>().ok_or_else(|| bad("truncated"))?;
     let (header_len, rest) = if major == 1 {
         let (len, rest) = rest.split_first_chunk::<2>().ok_or_else(|| bad("truncated"))?;
@@ -57,11 +57,11 @@ fn parse(bytes: &[u8]) -> Result<Tensor, String> {
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, scalar_type)| *scalar_type)
-        .ok_or_else(|| format!("NumPy type '{descr}' is not supported"))?;
+        .ok_or_else(|| format!("NumPy dtype '{descr}' is not supported; convert the array"))?;
     let swapped = order == if cfg!(target_endian = "big") { "<" } else { ">" };
     let fortran = match header.split_once("'fortran_order'") {
         Some((_, after)) => after.trim_start_matches([':', ' ']).starts_with("True"),
-        None => return Err(bad("fortran_order")),
+        None => return Err(bad("no fortran_order")),
     };
     let shape = field(header, "shape", '(', ')').ok_or_else(|| bad("shape"))?;
     let shape: Vec<usize> = shape

@@ -120,7 +120,7 @@ fn outcome(file: &Path, options: &ModelOptions, tolerance: Asked) -> Outcome {
         Ok(Ok(distance)) if distance.difference.is_none() => Outcome::Pass(distance),
         Ok(Ok(distance)) => Outcome::Fail(distance),
         Ok(Err(failure)) => Outcome::Error(failure.to_string()),
-        Err(_) => Outcome::Error("torchlet panicked, which is a bug; please report it".into()),
+        Err(_) => Outcome::Error("internal error: torchlet panicked; please report it".into()),
     }
 }
 

@@ -160,7 +160,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// The argument is of another kind, or not the number of a dtype.
     pub fn optional_scalar_type(&self, arg: usize) -> Result<Option<ScalarType>, KernelError> {
         let Some(number) = self.optional_int(arg)? else { return Ok(None) };
-        let unknown = KernelError::argument(arg, "not a dtype number");
+        let unknown = KernelError::argument(arg, "expected the number of a known dtype");
         ScalarType::from_number(number).map(Some).ok_or(unknown)
     }
 
@@ -203,14 +203,14 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// # Errors
     /// The argument is not an integer list, or `position` is out of range.
     pub fn list_int(&self, arg: usize, position: usize) -> Result<i64, KernelError> {
-        let range = KernelError::argument(arg, "list is too short");
+        let range = KernelError::argument(arg, "the list has fewer items than the operator reads");
         match self.value(arg)? {
             Value::IntList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => {
                 let index = i64::from_le_bytes(*items.get(position).ok_or(range)?);
                 let item = usize::try_from(index).ok().and_then(|index| self.values.value(index));
                 match item.as_ref().and_then(integer) {
                     Some(item) => Ok(item),
-                    None => Err(KernelError::argument(arg, "list item is not an integer")),
+                    None => Err(KernelError::argument(arg, "expected a list of integers")),
                 }
             }
             Value::Int(value) if position == 0 => Ok(value.int()),
@@ -226,8 +226,9 @@ impl<'c, 'm> Arguments<'c, 'm> {
     pub fn ints(&self, arg: usize) -> Result<Ints, KernelError> {
         let mut ints = Ints::new();
         for position in 0..self.list_len(arg)? {
-            ints.push(self.list_int(arg, position)?)
-                .map_err(|_| KernelError::argument(arg, "list is too long"))?;
+            ints.push(self.list_int(arg, position)?).map_err(|_| {
+                KernelError::argument(arg, "the list has more items than an operator may read")
+            })?;
         }
         Ok(ints)
     }
@@ -249,7 +250,10 @@ impl<'c, 'm> Arguments<'c, 'm> {
             Value::DoubleList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => {
                 match items.get(position) {
                     Some(bytes) => Ok(f64::from_le_bytes(*bytes)),
-                    None => Err(KernelError::argument(arg, "list is too short")),
+                    None => Err(KernelError::argument(
+                        arg,
+                        "the list has fewer items than the operator reads",
+                    )),
                 }
             }
             other => Err(self.kind_error(arg, &other)),
@@ -265,7 +269,10 @@ impl<'c, 'm> Arguments<'c, 'm> {
             Value::BoolList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => {
                 match items.get(position) {
                     Some(byte) => Ok(*byte != 0),
-                    None => Err(KernelError::argument(arg, "list is too short")),
+                    None => Err(KernelError::argument(
+                        arg,
+                        "the list has fewer items than the operator reads",
+                    )),
                 }
             }
             other => Err(self.kind_error(arg, &other)),
@@ -293,7 +300,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
             }
             other => return Err(self.kind_error(arg, &other)),
         };
-        let short = KernelError::argument(arg, "list is too short");
+        let short = KernelError::argument(arg, "the list has fewer items than the operator reads");
         let entry = *items.get(position).ok_or(short)?;
         if optional && i32::from_le_bytes(entry) == -1 {
             return Ok(None);
@@ -301,7 +308,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
         match self.values.value(list_index(entry)) {
             Some(Value::Tensor(handle)) => Ok(Some(handle)),
             Some(Value::None) if optional => Ok(None),
-            _ => Err(KernelError::argument(arg, "list item is not a tensor")),
+            _ => Err(KernelError::argument(arg, "expected a list of tensors")),
         }
     }
 
@@ -315,7 +322,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
         handle
             .and_then(|handle| self.values.tensor(handle))
             .map(|tensor| tensor.info())
-            .ok_or(KernelError::argument(arg, "not a valid tensor"))
+            .ok_or(KernelError::argument(arg, "expected a tensor, found None"))
     }
 
     /// Dtype, shape and layout of a tensor argument, input or output.

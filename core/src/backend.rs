@@ -295,7 +295,7 @@ pub enum OptionValue<'o> {
 }
 
 fn exhausted(_: Exhausted) -> DelegateError {
-    DelegateError::OutOfMemory(Message::from("method arena"))
+    DelegateError::OutOfMemory(Message::from("the method arena is exhausted"))
 }
 
 impl<'c, 'm> InitContext<'c, 'm> {

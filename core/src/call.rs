@@ -435,7 +435,10 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let (data, found) =
             (self.arguments.values.region(source), self.slot(input, source)?.nbytes());
         if self.slot(out, target)?.nbytes() != found {
-            return Err(KernelError::argument(out, "differs in size from the viewed tensor"));
+            return Err(KernelError::argument(
+                out,
+                "view: expected as many bytes as the viewed tensor",
+            ));
         }
         let slot = self.arguments.values.tensor_mut(target).ok_or(KernelError::access(out))?;
         match slot.storage_kind() {

@@ -78,7 +78,13 @@ impl Constant<'_> {
         match self.origin {
             Origin::Bytes(bytes) => match bytes.get(..target.len()) {
                 Some(bytes) => target.copy_from_slice(bytes),
-                None => return Err(Error::invalid("a constant is smaller than its allocation")),
+                None => {
+                    return Err(Error::Invalid(format!(
+                        "internal error: a constant has {} bytes, expected at least {}",
+                        bytes.len(),
+                        target.len()
+                    )));
+                }
             },
             Origin::Converted(bytes, element) => bfloat16::convert(bytes, element, target),
             Origin::Zeros => target.fill(0),
@@ -154,7 +160,10 @@ impl<'c> Constants<'c> {
                 },
             };
             if bytes as u64 > place.bytes {
-                return Err(Error::invalid("a constant is larger than its allocation"));
+                return Err(Error::Invalid(format!(
+                    "constant {id}: expected at most {} bytes, found {bytes}",
+                    place.bytes
+                )));
             }
             constants.extend(pieces(place, bytes, origin));
         }
@@ -229,7 +238,7 @@ pub fn targets<'t>(
     start: u64,
     memory: &'t mut [u8],
 ) -> Result<Vec<(&'t Constant<'t>, &'t mut [u8])>, Error> {
-    let short = || Error::invalid("a constant lies outside of its buffer");
+    let short = || Error::invalid("internal error: a constant lies outside its buffer");
     let mut targets = Vec::with_capacity(chunk.len());
     let (mut rest, mut at) = (memory, start);
     for constant in chunk {
@@ -267,7 +276,7 @@ fn bytes_of<'c>(graph: &'c Graph<'_>, state: &'c State, id: TensorId) -> Result<
         ) => tensor.data.as_deref(),
         _ => None,
     };
-    bytes.ok_or_else(|| Error::Invalid(format!("constant {id} has no bytes")))
+    bytes.ok_or_else(|| Error::Invalid(format!("internal error: constant {id} has no data")))
 }
 
 /// Frees the host bytes of all constants except those that change, which a reset restores.

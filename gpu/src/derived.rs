@@ -275,7 +275,12 @@ impl Derived {
                 match source.element.size() {
                     2 => transpose::<2>(&bytes, target, *matrices, first),
                     4 => transpose::<4>(&bytes, target, *matrices, first),
-                    _ => return Err(Error::unsupported("weights of this type")),
+                    _ => {
+                        return Err(Error::unsupported(format!(
+                            "weights of type {:?}; expected 2 or 4 bytes per element",
+                            source.element
+                        )));
+                    }
                 }
             }
             Derived::NormedWeights(normed) => {
@@ -373,12 +378,19 @@ fn floats(
             let halves = bytes.as_chunks::<2>().0.iter();
             halves.map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect()
         }
-        _ => return Err(Error::invalid("the parameters are not floating point")),
+        _ => {
+            return Err(Error::Invalid(format!(
+                "parameter {id}: expected floating point, found {element:?}"
+            )));
+        }
     };
     if floats.len() == count {
         Ok(floats)
     } else {
-        Err(Error::invalid("the number of parameters differs from the number of channels"))
+        Err(Error::Invalid(format!(
+            "parameter {id}: expected {count} elements, found {}",
+            floats.len()
+        )))
     }
 }
 

@@ -162,7 +162,9 @@ impl<'e, 'p> Encoder<'e, 'p> {
 
     /// Returns the current call.
     pub(crate) fn call(&self) -> Result<&'e Node, Error> {
-        self.graph.nodes.get(self.node).ok_or_else(|| Error::invalid("the call does not exist"))
+        let missing =
+            || Error::Invalid(format!("internal error: call {} does not exist", self.node));
+        self.graph.nodes.get(self.node).ok_or_else(missing)
     }
 
     /// Returns the current call's operator.
@@ -171,10 +173,12 @@ impl<'e, 'p> Encoder<'e, 'p> {
     }
 
     fn value(&self, id: ValueId) -> Result<&Value<'p>, Error> {
-        self.graph
-            .values
-            .get(id)
-            .ok_or_else(|| Error::Invalid(format!("value {id} is out of range")))
+        self.graph.values.get(id).ok_or_else(|| {
+            Error::Invalid(format!(
+                "value {id} is out of range: the graph has {} values",
+                self.graph.values.len()
+            ))
+        })
     }
 
     /// Returns the scalar type that the program declares for a tensor.
@@ -304,7 +308,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
     pub(crate) fn host_int(&mut self, id: TensorId, at: usize) -> Result<Option<i64>, Error> {
         // The host stores the elements of whole tensors, not of contiguous parts of them.
         let (root, start) = self.state.location(id);
-        let missing = || Error::invalid("an index is out of range");
+        let missing = || Error::Invalid(format!("tensor {id} has no element {at}"));
         let element = self.state.tensor(root)?.element;
         let at =
             usize::try_from(start).ok().and_then(|start| at.checked_add(start / element.size()));
@@ -325,7 +329,10 @@ impl<'e, 'p> Encoder<'e, 'p> {
         if self.planning && self.graph.inputs.contains(&root) {
             return Ok(None);
         }
-        Err(Error::unsupported("an integer that is computed on the device"))
+        Err(Error::unsupported(format!(
+            "tensor {id}, computed on the device, as an integer argument; expected a constant or \
+             an input"
+        )))
     }
 
     /// Whether a tensor has memory that is not shared with others and that keeps its contents
@@ -342,7 +349,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
                 *slot = value;
                 Ok(())
             }
-            _ => Err(Error::Invalid(format!("value {id} is not a symbolic integer"))),
+            _ => Err(Error::Invalid(format!("value {id}: expected a symbolic integer"))),
         }
     }
 
@@ -353,16 +360,19 @@ impl<'e, 'p> Encoder<'e, 'p> {
             .tensors
             .get_mut(id)
             .and_then(Option::as_mut)
-            .ok_or_else(|| Error::Invalid(format!("value {id} is not a tensor")))?;
+            .ok_or_else(|| Error::Invalid(format!("value {id}: expected a tensor")))?;
         let numel = numel_of(sizes)?;
         // Memory is planned for the shape at the first use.
         if tensor.sizes != sizes && self.bound.get(id) == Some(&true) {
-            return Err(Error::invalid("a tensor changes its shape after its first use"));
+            let found = &tensor.sizes;
+            return Err(Error::Invalid(format!(
+                "output: expected shape {found:?} of its first use, computed {sizes:?}"
+            )));
         }
         if tensor.sizes.len() != sizes.len() && tensor.numel() != numel {
             let found = &tensor.sizes;
             return Err(Error::Invalid(format!(
-                "output: expected shape {sizes:?}, found {found:?}"
+                "output: expected shape {found:?}, computed {sizes:?}"
             )));
         }
         if tensor.sizes.len() == sizes.len() {
@@ -377,7 +387,13 @@ impl<'e, 'p> Encoder<'e, 'p> {
     pub(crate) fn alias(&mut self, id: TensorId, target: TensorId) -> Result<(), Error> {
         let (a, b) = (self.state.tensor(id)?, self.state.tensor(target)?);
         if a.element != b.element || a.numel() != b.numel() {
-            return Err(Error::invalid("a view differs from its tensor in type or size"));
+            return Err(Error::Invalid(format!(
+                "view: expected {} elements of type {:?}, found {} of type {:?}",
+                b.numel(),
+                b.element,
+                a.numel(),
+                a.element
+            )));
         }
         self.share(id, self.state.location(target));
         Ok(())
@@ -409,7 +425,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             }
             None => {
                 return Err(Error::unsupported(
-                    "a change of shapes that requires other intermediate tensors",
+                    "input shapes that need an intermediate tensor for which no memory was planned",
                 ));
             }
         };
@@ -453,7 +469,9 @@ impl<'e, 'p> Encoder<'e, 'p> {
                 id
             }
             None => {
-                return Err(Error::unsupported("a change of shapes that requires other constants"));
+                return Err(Error::unsupported(
+                    "input shapes that need a constant that was not derived at load time",
+                ));
             }
         };
         Ok(Operand { id, value: id, element, sizes })
@@ -543,17 +561,20 @@ impl<'e, 'p> Encoder<'e, 'p> {
         if !self.features().have(module.features) {
             let needed = module.features;
             return Err(Error::unsupported(format!(
-                "{name} requires the device features {needed:?}"
+                "shader {name}, which requires the device features {needed:?}"
             )));
         }
         if !self.state.limits.bind(&module) {
             let (needed, most) = (module.bindings, self.state.limits.buffers);
             return Err(Error::unsupported(format!(
-                "{name} binds {needed} buffers, the device limit is {most}"
+                "shader {name}, which binds {needed} buffers; the device limit is {most}"
             )));
         }
         if workgroup.iter().product::<u32>() > MAX_INVOCATIONS {
-            return Err(Error::unsupported(format!("{name}: workgroups of {workgroup:?}")));
+            return Err(Error::unsupported(format!(
+                "shader {name} with workgroups of {workgroup:?}; the limit is {MAX_INVOCATIONS} \
+                 invocations"
+            )));
         }
         if groups.contains(&0) {
             return Ok(());
@@ -632,7 +653,7 @@ fn workgroups(invocations: [usize; 3], workgroup: [u32; 3]) -> Result<[u32; 3], 
     let mut groups = [0; 3];
     for ((groups, count), size) in groups.iter_mut().zip(invocations).zip(workgroup) {
         *groups = u32::try_from(count.div_ceil(size.max(1) as usize))
-            .map_err(|_| Error::unsupported("a dispatch of more than 2^32 workgroups"))?;
+            .map_err(|_| Error::unsupported("a dispatch of more than 2^32 - 1 workgroups"))?;
     }
     Ok(groups)
 }

@@ -64,7 +64,7 @@ fn aligned(offset: u64, align: u64) -> Result<u64, Error> {
 }
 
 fn uncountable() -> Error {
-    Error::OutOfMemory("the graph's memory size overflows".to_owned())
+    Error::OutOfMemory("the tensors of the graph exceed the address space".to_owned())
 }
 
 /// The kinds of memory, each with its own buffers.

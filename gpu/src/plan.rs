@@ -215,11 +215,16 @@ impl<'g> Plan<'g> {
     /// The tensor has no memory, or exceeds its bound.
     pub fn binding(&self, state: &State, id: TensorId, written: bool) -> Result<Binding, Error> {
         let (root, start) = state.location(id);
-        let missing = || Error::Invalid(format!("tensor {id} has no memory"));
+        let missing = || Error::Invalid(format!("internal error: tensor {id} has no memory"));
         let place = self.memory.places.get(&root).ok_or_else(missing)?;
         let needed = state.tensor(id)?.bytes();
         let rest = place.bytes.checked_sub(start).filter(|rest| needed <= *rest);
-        let rest = rest.ok_or_else(|| Error::invalid("a tensor exceeds its exported bound"))?;
+        let rest = rest.ok_or_else(|| {
+            Error::Invalid(format!(
+                "tensor {id}: {needed} bytes exceed the {} bytes of its exported upper bound",
+                place.bytes
+            ))
+        })?;
         let buffer = match place.memory {
             Memory::Tensors => BufferId::Tensors(place.buffer),
             Memory::Constants => BufferId::Constants(place.buffer),
@@ -251,7 +256,7 @@ impl<'g> Plan<'g> {
             }
         }
         let copies = in_safe_order(&copies, |id| state.root(id))
-            .ok_or_else(|| Error::unsupported("buffers that exchange their values"))?;
+            .ok_or_else(|| Error::unsupported("state buffers that swap their values"))?;
         Ok(Updates { new_values, copies })
     }
 
@@ -277,7 +282,11 @@ impl<'g> Plan<'g> {
         for ((position, _, staging), sizes) in self.staged_inputs().zip(sizes) {
             let numel = sizes.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size));
             if numel.is_none_or(|numel| padded_bytes(staging.element, numel) > staging.bytes) {
-                return Err(Error::Invalid(format!("input {position} exceeds its bound")));
+                return Err(Error::Invalid(format!(
+                    "input {position}: shape {sizes:?} exceeds its exported upper bound of {} \
+                     bytes",
+                    staging.bytes
+                )));
             }
         }
         Ok(())
@@ -345,7 +354,9 @@ fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> Result<HashSet<
         let root = state.root(access.tensor);
         let is_constant = matches!(state.tensor(root)?.storage, Storage::Constant(_));
         if changing.insert(root) && is_constant && root < graph.values.len() {
-            return Err(Error::Invalid(format!("a call writes to constant {root}")));
+            return Err(Error::Invalid(format!(
+                "a call writes to constant {root}, which others assume not to change"
+            )));
         }
     }
     Ok(changing)
@@ -362,7 +373,7 @@ fn report_missing(graph: &Graph<'_>) -> Result<(), Error> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Error::unsupported(format!("operators {}", missing.join(", "))))
+    Err(Error::unsupported(format!("operators without a GPU kernel: {}", missing.join(", "))))
 }
 
 #[cfg(test)]

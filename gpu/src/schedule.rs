@@ -190,7 +190,11 @@ impl<'s> Scheduler<'s> {
         };
         let needed = self.state.tensor(id)?.bytes();
         let size = host.size.checked_sub(start).filter(|rest| needed <= *rest);
-        let size = size.ok_or_else(|| Error::invalid("a tensor exceeds its staging memory"))?;
+        let size = size.ok_or_else(|| {
+            Error::Invalid(format!(
+                "internal error: tensor {id} of {needed} bytes exceeds its staging memory"
+            ))
+        })?;
         Ok(Binding { offset: host.offset + start, size, written, ..*host })
     }
 

@@ -53,7 +53,9 @@ impl SearchRequest<'_> {
         let (rows, room) = (results.len(), self.indices.len());
         let indices = self.indices.get_mut(..rows);
         let indices = indices.ok_or_else(|| {
-            Error::Invalid(format!("output: expected at most {room} rows, found {rows}"))
+            Error::Invalid(format!(
+                "argmax: the output has {rows} rows, the index buffer has room for {room}"
+            ))
         })?;
         for (index, result) in indices.iter_mut().zip(results) {
             *index = i32::from_le_bytes(*result);
@@ -159,7 +161,7 @@ fn dispatch(
         workgroup: [WORKGROUP, 1, 1],
     };
     let groups = groups(limits, parts, rows);
-    let groups = groups.ok_or_else(|| Error::unsupported("an argmax over this many rows"))?;
+    let groups = groups.ok_or_else(|| Error::unsupported(format!("argmax over {rows} rows")))?;
     Ok(Command::Dispatch {
         key: Cow::Owned(key),
         bindings: bindings.into(),

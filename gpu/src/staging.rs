@@ -39,7 +39,7 @@ pub(crate) fn stage(
                 end = offset
                     .checked_add(bytes)
                     .and_then(|end| end.checked_next_multiple_of(align))
-                    .ok_or_else(|| Error::invalid("inputs and outputs are too large"))?;
+                    .ok_or_else(|| Error::invalid("the inputs and outputs exceed 2^64 bytes"))?;
                 Some(Staging { element, offset, bytes })
             }
             _ => None,

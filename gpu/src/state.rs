@@ -284,7 +284,7 @@ impl State {
         self.tensors
             .get(id)
             .and_then(Option::as_ref)
-            .ok_or_else(|| Error::Invalid(format!("value {id} is not a tensor")))
+            .ok_or_else(|| Error::Invalid(format!("value {id}: expected a tensor")))
     }
 
     /// Returns the tensor in whose memory a tensor lies: itself, unless it is an alias.

@@ -34,7 +34,9 @@ pub fn state_tensors(graph: &Graph<'_>) -> Result<Vec<StateTensor>, Error> {
         let sizes: Result<Vec<i32>, _> =
             tensor.sizes.iter().map(|size| i32::try_from(*size)).collect();
         let info = sizes.ok().and_then(|it| TensorInfo::contiguous(tensor.scalar_type, &it));
-        let info = info.ok_or_else(|| Error::invalid("a state tensor is too large"))?;
+        let info = info.ok_or_else(|| {
+            Error::Invalid(format!("state tensor {id}: shape {:?} is too large", tensor.sizes))
+        })?;
         state_tensors.push(StateTensor { id, name: graph.names.get(&id).cloned(), info });
     }
     Ok(state_tensors)

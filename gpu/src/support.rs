@@ -58,7 +58,7 @@ impl Support {
             let root = state.root(id);
             let is_there = root != id || tensor.data.is_some() || graph.inputs.contains(&id);
             if !is_there && !written.contains(&root) && state.tensor(id)?.numel() > 0 {
-                return Err(Error::unsupported("it does not compute one of its outputs"));
+                return Err(Error::unsupported("an output that the GPU kernels do not compute"));
             }
         }
         // The resulting shapes must match those that other calls expect.
@@ -70,7 +70,7 @@ impl Support {
                 {
                     let (found, expected) = (&state.tensor(*id)?.sizes, &tensor.sizes);
                     return Err(Error::Invalid(format!(
-                        "output: expected shape {expected:?}, the operator gives {found:?}"
+                        "output: expected shape {expected:?}, computed {found:?}"
                     )));
                 }
             }
@@ -94,7 +94,7 @@ impl Support {
 
     fn check(&self, graph: &Graph<'_>, facts: &Facts, node: &Node) -> Result<(), String> {
         if ops::find(node.operator).is_none() {
-            return Err(format!("operator {} has no GPU kernel", node.operator.name()));
+            return Err(format!("operator {} without a GPU kernel", node.operator.name()));
         }
         check_types(graph, &facts.bounds, node)?;
         let (mut single, ids) = alone(graph, node);
@@ -164,18 +164,23 @@ fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), St
             if is_integer && computes_in_floats(node.operator) {
                 let exact = |(low, high): (i64, i64)| low >= -(1 << 24) && high <= 1 << 24;
                 if !bounds.interval(*id).is_some_and(exact) {
-                    return Err("reductions of integers beyond 2^24 would be inexact".to_owned());
+                    return Err(
+                        "a reduction of integers that may exceed 2^24, inexact in 32-bit floats"
+                            .to_owned(),
+                    );
                 }
             }
             if is_integer && is_periodic(node.operator) {
                 let near = |(low, high): (i64, i64)| low > -(1 << 16) && high < 1 << 16;
                 if !bounds.interval(*id).is_some_and(near) {
-                    return Err("functions of angles beyond 2^16 would be inexact".to_owned());
+                    return Err("a function of integer angles that may exceed 2^16, inexact in \
+                                32-bit floats"
+                        .to_owned());
                 }
             }
             match tensor.scalar_type {
                 ScalarType::Double => {
-                    return Err("shaders do not support 64-bit floating point".to_owned());
+                    return Err("64-bit floating point in shaders".to_owned());
                 }
                 ScalarType::Long => {
                     // A 64-bit result may saturate to 32 bits if it is derived from an index and
@@ -188,9 +193,7 @@ fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), St
                     };
                     if !bounds.fits_32_bits(*id) && !tolerates {
                         let what = if position == last { "the output" } else { "an argument" };
-                        return Err(format!(
-                            "{what} may contain unsupported integers beyond 32 bits"
-                        ));
+                        return Err(format!("{what} with integers that may exceed 32 bits"));
                     }
                 }
                 _ => {}
@@ -306,7 +309,10 @@ mod tests {
         let float = || tensor(ScalarType::Float, &[2, 3]);
         assert_eq!(answer(Operator::ABS, vec![float(), float()], &[0, 1]), "");
         let message = answer(Operator::NONZERO, vec![float(), float()], &[0, 1]);
-        assert!(message.contains("operator aten.nonzero.default has no GPU kernel"), "{message}");
+        assert!(
+            message.contains("operator aten.nonzero.default without a GPU kernel"),
+            "{message}"
+        );
         // A program whose shapes contradict the operator is rejected.
         let message =
             answer(Operator::ABS, vec![float(), tensor(ScalarType::Float, &[3, 2])], &[0, 1]);
@@ -389,7 +395,7 @@ mod tests {
         };
         let args = [0, 1, 2, 2, 3, 7];
         let message = answer(Operator::NATIVE_LAYER_NORM, values(), &args);
-        assert!(message.contains("does not compute one of its outputs"), "{message}");
+        assert!(message.contains("an output that the GPU kernels do not compute"), "{message}");
         let mut graph = Graph { values: values(), outputs: vec![4], ..Graph::default() };
         graph.nodes.push(Node::new(Operator::NATIVE_LAYER_NORM, args.to_vec()));
         assert_eq!(Support::default().accepts_each(&graph), [Ok(())]);
@@ -399,13 +405,13 @@ mod tests {
     fn wide_types_are_accepted_if_lossless() {
         let long = || tensor(ScalarType::Long, &[4]);
         let message = answer(Operator::NEG, vec![long(), long()], &[0, 1]);
-        assert!(message.contains("beyond 32 bits"), "{message}");
+        assert!(message.contains("may exceed 32 bits"), "{message}");
         let clamp = |high: i64| {
             let values = vec![long(), Value::Int(i32::MIN.into()), Value::Int(high), long()];
             answer(Operator::CLAMP, values, &[0, 1, 2, 3])
         };
         assert_eq!(clamp(i32::MAX.into()), "");
-        assert!(clamp(i64::from(i32::MAX) + 1).contains("beyond 32 bits"));
+        assert!(clamp(i64::from(i32::MAX) + 1).contains("may exceed 32 bits"));
         let weight = tensor(ScalarType::Float, &[9, 2]);
         let values = vec![weight, long(), tensor(ScalarType::Float, &[4, 2])];
         assert_eq!(answer(Operator::EMBEDDING, values, &[0, 1, 2]), "");

@@ -21,7 +21,7 @@ pub fn element_of(scalar_type: ScalarType) -> Result<Element, Error> {
         ScalarType::Byte => Element::U8,
         ScalarType::Char => Element::I8,
         ScalarType::Bool => Element::Bool,
-        other => return Err(Error::unsupported(format!("element type {other}"))),
+        other => return Err(Error::unsupported(format!("dtype {other} on a GPU"))),
     })
 }
 
@@ -57,7 +57,7 @@ impl Operand {
     pub(crate) fn dim(&self, dim: i64) -> Result<usize, Error> {
         torchlet_core::rules::normalize_dim(dim, self.rank()).ok_or_else(|| {
             Error::Invalid(format!(
-                "dimension {dim} is out of range for a tensor of {} dimensions",
+                "dim {dim} is out of range for a tensor of {} dims",
                 self.rank()
             ))
         })
@@ -82,7 +82,9 @@ pub(crate) fn strides(sizes: &[usize]) -> Vec<usize> {
 
 /// Converts a size to 32 bits, as shaders use it.
 pub(crate) fn u32_of(number: usize) -> Result<u32, Error> {
-    u32::try_from(number).map_err(|_| Error::unsupported("a tensor of more than 2^32 elements"))
+    u32::try_from(number).map_err(|_| {
+        Error::unsupported(format!("a size or offset of {number}; the limit is 2^32 - 1"))
+    })
 }
 
 /// Returns the number of elements of a shape, if it fits into 32 bits.
@@ -91,7 +93,9 @@ pub(crate) fn numel_of(sizes: &[usize]) -> Result<usize, Error> {
         u32::try_from((*size).max(1)).ok().and_then(|size| product.checked_mul(size))
     });
     if product.is_none() {
-        return Err(Error::unsupported(format!("a tensor of shape {sizes:?}")));
+        return Err(Error::unsupported(format!(
+            "a tensor of shape {sizes:?}; the limit is 2^32 - 1 elements"
+        )));
     }
     Ok(sizes.iter().product())
 }

@@ -123,7 +123,7 @@ pub fn to_staging(
     target: &mut [u8],
     parallel: &dyn Parallel,
 ) -> Result<(), Error> {
-    let short = || Error::invalid("an input is larger than its staging memory");
+    let short = || Error::invalid("internal error: an input exceeds its staging memory");
     let mut ordered = Vec::new();
     let row_major = if info.is_contiguous() {
         bytes
@@ -151,7 +151,7 @@ pub fn from_staging(
     parallel: &dyn Parallel,
 ) -> Result<(), Error> {
     let size = info.scalar_type.size();
-    let short = || Error::invalid("an output is larger than its staging memory");
+    let short = || Error::invalid("internal error: an output exceeds its staging memory");
     let count = info.numel() * size;
     let source = source.get(..device_bytes(info.scalar_type, count)).ok_or_else(short)?;
     if info.is_contiguous() {

@@ -22,7 +22,11 @@ impl Budget {
     /// Subtracts parsed bytes.
     pub(crate) fn spend(&mut self, bytes: usize) -> Result<(), Error> {
         let rest = self.left.checked_sub(bytes);
-        self.left = rest.ok_or_else(|| Error::invalid("vectors or strings of a graph overlap"))?;
+        self.left = rest.ok_or_else(|| {
+            Error::invalid(
+                "the vectors and strings of a graph overlap: together they exceed its size",
+            )
+        })?;
         Ok(())
     }
 

@@ -129,7 +129,7 @@ impl Bundle {
             }
         };
         let suite = self.suites.get_mut(place).map(|(_, cases)| cases);
-        suite.ok_or_else(|| Error::invalid("a suite of test cases is missing"))
+        suite.ok_or_else(|| Error::invalid("internal error: a suite of test cases is missing"))
     }
 
     /// Charges bytes and a table against the size limit.
@@ -162,7 +162,7 @@ impl Bundle {
             }
             _ => {
                 return Err(Error::unsupported(
-                    "a test case with a value that is not a tensor or scalar",
+                    "a test case with a value other than a tensor, a scalar or None",
                 ));
             }
         };

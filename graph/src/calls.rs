@@ -84,7 +84,8 @@ pub fn delegates<'p>(
     let read = Program::read(program)?;
     let named = of_program(program, data);
     let found = read.methods.iter().find(|found| found.name == method);
-    let found = found.ok_or_else(|| Error::Invalid(format!("method '{method}' not found")))?;
+    let found =
+        found.ok_or_else(|| Error::Invalid(format!("the program has no method '{method}'")))?;
     Ok((0..found.delegates.len()).map(|index| graph_of(found, index, &named)).collect())
 }
 

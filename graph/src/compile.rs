@@ -124,11 +124,11 @@ fn left_behind(method: &MethodReport, registry: &Registry<'_>) -> Option<Error> 
     }
     let apart = method.unreadable_delegates.first().map(|(_, why)| why);
     let why = apart.or(method.unchanged_reason.as_ref()).map_or("", String::as_str);
-    Some(Error::Unsupported(format!("an XNNPACK delegate that cannot be compiled: {why}")))
+    Some(Error::Unsupported(format!("XNNPACK delegate: {why}")))
 }
 
 /// Why a method is left unchanged if no processor supports any of its calls.
-const NOTHING_GAINED: &str = "no processor supports any of its calls";
+const NOTHING_GAINED: &str = "no processor that runs any of its calls";
 
 struct MethodCompiler<'c, 'p> {
     processors: Processors<'c>,
@@ -186,7 +186,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             graphs.into_iter().map(|graph| graph.ok().flatten()).collect();
         method.place_state(vocabulary, &inputs_of(&graphs), self.buffer)?;
         if !method.make_views_explicit(vocabulary, &inputs_of(&graphs)) {
-            return Err(Error::unsupported("elided views in a method with too many jumps"));
+            return Err(Error::unsupported(
+                "views that the exporter elided, in a method with too many jumps",
+            ));
         }
         let origin = |number| match origins {
             [] => Some(CallOrigin::of(number)),
@@ -303,7 +305,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         // A delegate with state is not part of any run, since a graph cannot express an argument of
         // the delegate's call. Then all delegates with state stay delegates.
         for delegate in joined {
-            let why = String::from("an argument of its call has no graph form");
+            let why = String::from("an argument of its call that a graph cannot represent");
             self.report.unreadable_delegates.push((delegate, why));
             graphs.get_mut(delegate).map(Option::take);
         }

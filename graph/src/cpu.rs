@@ -14,6 +14,7 @@ use crate::target::Packer;
 use crate::unplanned::StateBuffers;
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
@@ -177,14 +178,20 @@ fn replace<'p>(
                 instructions.push(Instruction::Delegate { delegate: *delegate, args });
                 origins.push(CallOrigin::of(number));
             }
-            None => return Err(Error::invalid("delegate index out of range")),
+            None => {
+                return Err(Error::Invalid(format!(
+                    "call {number}: the method has no delegate {delegate}"
+                )));
+            }
         }
     }
     moved.push(instructions.len());
     for instruction in &mut instructions {
         if let Instruction::JumpFalse { destination, .. } = instruction {
             let place = moved.get(*destination);
-            *destination = *place.ok_or_else(|| Error::invalid("jump destination out of range"))?;
+            *destination = *place.ok_or_else(|| {
+                Error::Invalid(format!("jump destination {destination} is out of range"))
+            })?;
         }
     }
     method.instructions = instructions;
@@ -207,7 +214,9 @@ fn place_state<'p>(
     }
     if size > 0 {
         if buffer.is_none() {
-            return Err(Error::unsupported("the planned buffers of all methods exceed the limit"));
+            return Err(Error::unsupported(
+                "state in a program whose methods have too many planned buffers",
+            ));
         }
         method.planned.resize(number + 1, 0);
         if let Some(slot) = method.planned.get_mut(number) {

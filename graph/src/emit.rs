@@ -87,10 +87,16 @@ impl<'m, 'p> Emitter<'m, 'p> {
     pub fn emit(&mut self, graph: &Graph<'p>, node: &Node) -> Result<(), Error> {
         let name = node.operator.name();
         let Some(instruction) = node.operator.instruction() else {
-            return Err(Error::Unsupported(format!("call {}: {name} has no kernel", node.id)));
+            return Err(Error::Unsupported(format!(
+                "call {}, {name}: an operator without a kernel",
+                node.id
+            )));
         };
         let Some((out, inputs)) = node.args.split_last() else {
-            return Err(Error::Invalid(format!("call {}: {name} has no output", node.id)));
+            return Err(Error::Invalid(format!(
+                "call {}, {name}: expected an output, found no arguments",
+                node.id
+            )));
         };
         let lacking = node.operator.lacking();
         let taken = inputs.iter().enumerate().filter(|(at, _)| !lacking.contains(at));
@@ -245,13 +251,13 @@ impl<'m, 'p> Emitter<'m, 'p> {
                 Value::None => missing = true,
                 _ => {
                     return Err(Error::unsupported(
-                        "a list of values other than tensors and integers",
+                        "a list with items other than tensors, integers and None",
                     ));
                 }
             }
         }
         if integers && (tensors || missing) {
-            return Err(Error::unsupported("a list with both tensors and integers"));
+            return Err(Error::unsupported("a list of integers with tensors or None"));
         }
         let mut made = Vec::with_capacity(items.len());
         for item in items {
@@ -288,7 +294,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
         }
         let rank = match value_at(graph, out)? {
             Value::Tensor(tensor) => tensor.sizes.len(),
-            _ => return Err(Error::Invalid(format!("value {out} is an output, but not a tensor"))),
+            _ => return Err(Error::Invalid(format!("value {out}, an output: expected a tensor"))),
         };
         let dims = (0..rank).map(|dim| self.integer(dim as i64)).collect();
         Ok(self.method.add(MethodValue::Ints(dims)))
@@ -313,11 +319,11 @@ impl<'m, 'p> Emitter<'m, 'p> {
 }
 
 fn value_at<'g, 'p>(graph: &'g Graph<'p>, id: ValueId) -> Result<&'g Value<'p>, Error> {
-    graph.values.get(id).ok_or_else(|| Error::Invalid(format!("value {id} is missing")))
+    graph.values.get(id).ok_or_else(|| Error::Invalid(format!("value {id} does not exist")))
 }
 
 fn missing(node: &Node) -> Error {
-    Error::Invalid(format!("call {}: {} has no arguments", node.id, node.operator.name()))
+    Error::Invalid(format!("call {}, {}: an argument is missing", node.id, node.operator.name()))
 }
 
 /// Splits an instruction's name into the qualified operator name and the overload.
@@ -331,7 +337,10 @@ pub(crate) fn tensor_info(tensor: &Tensor<'_>) -> Result<TensorInfo, Error> {
     let sizes: Result<Vec<i32>, _> = tensor.sizes.iter().map(|size| i32::try_from(*size)).collect();
     let info = sizes.ok().and_then(|sizes| TensorInfo::contiguous(tensor.scalar_type, &sizes));
     info.ok_or_else(|| {
-        Error::Unsupported(format!("a tensor ({}, {:?})", tensor.scalar_type, tensor.sizes))
+        Error::Unsupported(format!(
+            "a tensor of {} {:?}, which is too large",
+            tensor.scalar_type, tensor.sizes
+        ))
     })
 }
 

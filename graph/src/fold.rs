@@ -109,7 +109,7 @@ fn program<'p>(
             let end = size.checked_add(tensor.info.nbytes());
             let end = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
             size = end.ok_or_else(|| {
-                Error::unsupported("folded constants larger than the address space")
+                Error::unsupported("folded constants that exceed the address space")
             })?;
         }
     }

@@ -269,7 +269,7 @@ impl<'t> Placement<'t> {
         let reasons = before.filter_map(|(target, answers)| {
             let why = match answers.get(call)? {
                 Answer::Refuses(why) if !why.is_empty() => why.as_str(),
-                Answer::Leaves => "the graph is faster overall without it",
+                Answer::Leaves => "an estimated slowdown of the graph",
                 _ => return None,
             };
             Some(match self.processors.targets.len() {

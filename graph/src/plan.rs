@@ -77,7 +77,7 @@ impl Method<'_> {
 }
 
 fn too_large() -> Error {
-    Error::unsupported("the size of planned memory overflows")
+    Error::unsupported("planned memory that exceeds the address space")
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl<'p> Method<'p> {
         }
         let is_list = |item: usize| values.get(item).is_some_and(MethodValue::is_list);
         if values.iter().flat_map(MethodValue::items).any(is_list) {
-            return Err(Error::invalid("a list contains another list"));
+            return Err(Error::invalid("a value is a list of lists"));
         }
         let (inputs, outputs) = meta.exported_interface()?;
         let mut planned = Vec::new();
@@ -81,10 +81,13 @@ impl<'p> Method<'p> {
             let instruction = match instruction {
                 ExportedInstruction::Kernel { operator, args } => {
                     let operator = usize::try_from(operator).ok();
-                    let (name, overload) = operator
-                        .and_then(|operator| operators.get(operator))
-                        .ok_or_else(|| Error::invalid("an operator index is out of range"))?
-                        .clone();
+                    let found = operator.and_then(|operator| operators.get(operator));
+                    let (name, overload) = found.cloned().ok_or_else(|| {
+                        let count = operators.len();
+                        Error::Invalid(format!(
+                            "instruction {start}: expected an operator index below {count}"
+                        ))
+                    })?;
                     Instruction::Kernel { name, overload, args: indices(args.iter(), count)? }
                 }
                 ExportedInstruction::Delegate { delegate, args } => Instruction::Delegate {
@@ -105,7 +108,9 @@ impl<'p> Method<'p> {
                 ExportedInstruction::Free { value } => {
                     Instruction::Free { value: index(value.into(), count)? }
                 }
-                _ => return Err(Error::invalid("an instruction has an unknown type")),
+                _ => {
+                    return Err(Error::Invalid(format!("instruction {start} has an unknown type")));
+                }
             };
             if let Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } =
                 &instruction
@@ -129,7 +134,8 @@ impl<'p> Method<'p> {
 
 /// Charges work to a budget.
 fn charge(left: &mut usize, work: usize) -> Result<(), Error> {
-    let shared = || Error::invalid("shared lists exceed the size of the file");
+    let shared =
+        || Error::invalid("the list arguments of all instructions exceed the size of the file");
     *left = left.checked_sub(work).ok_or_else(shared)?;
     Ok(())
 }
@@ -157,10 +163,9 @@ pub(crate) fn bytes<'p>(blob: &Blob<'p>) -> Result<Cow<'p, [u8]>, Error> {
 }
 
 fn index(number: i64, count: usize) -> Result<usize, Error> {
-    usize::try_from(number)
-        .ok()
-        .filter(|index| *index < count)
-        .ok_or_else(|| Error::Invalid(format!("index {number} is out of range for length {count}")))
+    usize::try_from(number).ok().filter(|index| *index < count).ok_or_else(|| {
+        Error::Invalid(format!("index {number} is out of range, expected less than {count}"))
+    })
 }
 
 fn indices<N: Into<i64>, E: Into<Error>>(
@@ -216,6 +221,6 @@ mod tests {
         let method = Method { name: "forward".to_owned(), values, ..Method::default() };
         let file = Program { methods: vec![method], named: Vec::new() }.write().unwrap().to_bytes();
         let program = torchlet_core::Program::from_bytes(&file).unwrap();
-        assert!(Program::read(&program).unwrap_err().to_string().contains("contains another list"));
+        assert!(Program::read(&program).unwrap_err().to_string().contains("list of lists"));
     }
 }

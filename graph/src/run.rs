@@ -27,7 +27,7 @@ pub(crate) fn run(
 ) -> Result<(), Error> {
     let program = Program::load(package)?;
     let name = program.method_names()?.next().transpose()?;
-    let name = name.ok_or_else(|| Error::invalid("the program has no method"))?;
+    let name = name.ok_or_else(|| Error::invalid("the program has no methods"))?;
     let meta = program.method_meta(name)?;
     let options = LoadOptions::default();
     let loading = |error: torchlet_core::InitError| Error::Invalid(error.to_string());

@@ -137,7 +137,7 @@ impl<'p> Outside<'p> {
             let layout = layout.as_ref().map(|info| layout_table(&mut b, info));
             let key = b.create_string(name);
             let segment = u32::try_from(*segment)
-                .map_err(|_| Error::invalid("more than 2^32 segments in a .ptd file"))?;
+                .map_err(|_| Error::invalid("a .ptd file has more than 2^32 segments"))?;
             tables.push(table(&mut b, |t: &mut Fields<'_>| {
                 t.offset(0, key);
                 t.scalar(1, segment);

@@ -10,6 +10,7 @@ use crate::front::Vocabulary;
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 
@@ -75,9 +76,9 @@ impl Method<'_> {
             return Ok(());
         }
         let buffer = buffer.ok_or_else(|| {
-            Error::unsupported("the planned buffers of all methods exceed the limit")
+            Error::unsupported("state in a program whose methods have too many planned buffers")
         })?;
-        let too_large = || Error::unsupported("the size of the state overflows");
+        let too_large = || Error::unsupported("state that exceeds the address space");
         let mut end = self.planned.get(buffer).copied().unwrap_or(0);
         for value in state {
             if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(value) {
@@ -132,9 +133,12 @@ impl Method<'_> {
                 continue;
             }
             if tensor.info.nbytes() != of.info.nbytes() {
-                return Err(Error::unsupported(
-                    "two tensors that are the same mutable buffer and differ in size",
-                ));
+                return Err(Error::Unsupported(format!(
+                    "values {value} and {state}, which are the same mutable buffer with {} and {} \
+                     bytes",
+                    tensor.info.nbytes(),
+                    of.info.nbytes()
+                )));
             }
             views.insert(value, state);
         }

@@ -371,7 +371,7 @@ impl<'p> Writer<'p> {
 }
 
 fn too_large() -> Error {
-    Error::invalid("the program exceeds the limits of its format")
+    Error::invalid("the program exceeds the 32-bit indices of the .pte format")
 }
 
 fn number(index: usize) -> Result<i32, Error> {

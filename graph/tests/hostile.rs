@@ -85,5 +85,5 @@ fn state_does_not_multiply_planned_buffers() {
     };
     assert!(to_portable(0, 3).unwrap() < 20);
     let error = to_portable(100_000, 20).unwrap_err().to_string();
-    assert!(error.contains("planned buffers of all methods exceed the limit"), "{error}");
+    assert!(error.contains("too many planned buffers"), "{error}");
 }

@@ -183,7 +183,11 @@ impl Stage {
         position: usize,
         run: impl FnOnce(&str, &[ValueRef<'_>]) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let too_large = || Error::interface(&self.method, "a position does not fit 32 bits");
+        let too_large = || {
+            let message =
+                format!("{count} tokens from position {position} exceed 32-bit positions");
+            Error::interface(&self.method, message)
+        };
         let positions = match &self.position {
             Position::Each { .. } => position..position.saturating_add(count),
             _ => position..position + 1,
@@ -482,8 +486,9 @@ impl Decoder {
                 })?;
                 if found != Some(stage.tokens.scalar_type) {
                     let expected = stage.tokens.scalar_type;
+                    let found = found.map_or("no tensor".to_owned(), |found| found.to_string());
                     let message = format!(
-                        "it returns {found:?}, but '{}' expects {expected:?}",
+                        "output 0: expected a tensor of {expected}, as '{}' expects, found {found}",
                         stage.method
                     );
                     return Err(Error::interface(&embedding.method, message));
@@ -508,9 +513,12 @@ impl Decoder {
         let Sequence { scalar_type, width, .. } = stage.tokens;
         if encoded.scalar_type != scalar_type || width != Some(encoded.width) {
             let Encoded { scalar_type: found, width: elements, .. } = encoded;
+            let expected = width.map_or("tokens".to_owned(), |width| {
+                format!("{width} elements of {scalar_type} per token")
+            });
             let message = format!(
-                "expected {width:?} elements of {scalar_type:?} per token, found {elements} of \
-                 {found:?} from the encoder"
+                "input 0: expected {expected}, found {elements} elements of {found} from the \
+                 encoder"
             );
             return Err(Error::interface(&stage.method, message));
         }

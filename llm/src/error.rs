@@ -173,7 +173,7 @@ impl fmt::Display for Error {
             Error::Tokenizer { message } => write!(f, "tokenizer: {message}"),
             Error::Template { message } => write!(f, "chat template: {message}"),
             Error::Overloaded { message } => f.write_str(message),
-            Error::Defect { message } => write!(f, "{message}; this is a bug in torchlet"),
+            Error::Defect { message } => write!(f, "internal error: {message}"),
             Error::Audio { message } => write!(f, "sound: {message}"),
             Error::Tool { message } => write!(f, "function: {message}"),
             Error::Image { message } => write!(f, "image: {message}"),

@@ -50,7 +50,8 @@ impl Shards {
             // Several programs may have the same metadata method.
             indices.truncate(1);
         }
-        let (last, before) = indices.split_last().ok_or("the list of programs is empty")?;
+        let (last, before) =
+            indices.split_last().ok_or("expected at least one program, found none")?;
         let mut passed: Option<Passed> = None;
         for &at in before {
             let given = given(self.0[at].as_ref(), method, inputs, passed.as_ref())?;
@@ -61,7 +62,7 @@ impl Shards {
                 }
             })?;
             let of_program = || {
-                format!("program {at}: output 0: expected a contiguous tensor for the next program")
+                format!("program {at}, output 0: expected a contiguous tensor for the next program")
             };
             passed = Some(next.ok_or_else(of_program)?);
         }
@@ -99,12 +100,12 @@ impl Model for Shards {
 
     fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure> {
         let first = self.programs_with(method)?.first().copied().unwrap_or(0);
-        self.0.get(first).ok_or("the list of programs is empty")?.method_meta(method)
+        self.0.get(first).ok_or("expected at least one program, found none")?.method_meta(method)
     }
 
     fn output_info(&self, method: &str) -> Result<Option<TensorInfo>, Failure> {
         let last = self.programs_with(method)?.last().copied().unwrap_or(0);
-        self.0.get(last).ok_or("the list of programs is empty")?.output_info(method)
+        self.0.get(last).ok_or("expected at least one program, found none")?.output_info(method)
     }
 
     fn load(&mut self, method: &str) -> Result<(), Failure> {
@@ -163,13 +164,16 @@ fn given<'a>(
     let Some(Passed { scalar_type, sizes, bytes }) = passed else { return Ok(inputs.to_vec()) };
     let meta = program.method_meta(method)?;
     let count = meta.input_count();
-    let info = TensorInfo::contiguous(*scalar_type, sizes).ok_or("a shape is too large")?;
-    let first = TensorRef::new(info, bytes).ok_or("a tensor does not fit its shape")?;
+    let info = TensorInfo::contiguous(*scalar_type, sizes)
+        .ok_or_else(|| format!("output 0 of the previous program: shape {sizes:?} is too large"))?;
+    let first = TensorRef::new(info, bytes)
+        .ok_or("internal error: a tensor between programs does not match its shape")?;
     match meta.input(0)? {
         Some(ValueMeta::Tensor(tensor)) if tensor.info.scalar_type == *scalar_type => {}
         other => {
             let message = format!(
-                "input 0 of the next program: expected {other:?}, found {scalar_type:?} {sizes:?}"
+                "input 0 of the next program: expected a tensor of {scalar_type:?} {sizes:?}, which \
+                 the previous program returns, found {other:?}"
             );
             return Err(message.into());
         }

@@ -29,7 +29,7 @@ fn scalar_type_of(name: &str) -> PyResult<ScalarType> {
         .map_while(ScalarType::from_number)
         .find(|scalar_type| scalar_type.name() == short)
         .ok_or_else(|| {
-            invalid(format!("no element type {name:?}; expected a name such as 'float32'"))
+            invalid(format!("unknown dtype {name:?}; expected a name such as 'float32'"))
         })
 }
 
@@ -113,8 +113,11 @@ impl Tensor {
     #[staticmethod]
     #[pyo3(signature = (shape, dtype = "float32"))]
     fn zeros(shape: Vec<i32>, dtype: &str) -> PyResult<Self> {
-        let info = TensorInfo::contiguous(scalar_type_of(dtype)?, &shape)
-            .ok_or_else(|| invalid(format!("{shape:?} is not a valid shape")))?;
+        let info = TensorInfo::contiguous(scalar_type_of(dtype)?, &shape).ok_or_else(|| {
+            invalid(format!(
+                "shape {shape:?}: expected sizes of at least 0 within the address space"
+            ))
+        })?;
         let memory = Memory::zeroed(info.nbytes());
         let memory = memory.ok_or_else(|| Failure::out_of_memory(info.nbytes()))?;
         Ok(Tensor { info, memory: Arc::new(memory) })
@@ -126,7 +129,7 @@ impl Tensor {
         let scalar_type = scalar_type_of(dtype)?;
         if scalar_type.size() != self.info.scalar_type.size() {
             return Err(invalid(format!(
-                "elements of {} and {scalar_type} have different sizes",
+                "with_dtype: {} and {scalar_type} differ in element size",
                 self.info.scalar_type
             )));
         }
@@ -270,7 +273,10 @@ impl Tensor {
     /// The only element as a Python number.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if self.info.numel() != 1 {
-            return Err(invalid(format!("item() of a tensor with {} elements", self.info.numel())));
+            return Err(invalid(format!(
+                "item(): expected one element, found {}",
+                self.info.numel()
+            )));
         }
         self.numbers(py)?.get_item(0)
     }
@@ -303,7 +309,7 @@ impl Tensor {
         self.memory.read(&mut bytes);
         let tensor = TensorRef::new(self.info.clone(), &bytes);
         let tensor = tensor.ok_or_else(|| {
-            Failure::invalid("the size of a tensor does not match its shape".into())
+            Failure::invalid("internal error: the size of a tensor does not match its shape".into())
         })?;
         Ok(torchlet::Tensor::try_from(&tensor)?)
     }

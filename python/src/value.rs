@@ -51,7 +51,7 @@ impl Value {
             ValueRef::Scalar(scalar) => Value::Scalar(*scalar),
             ValueRef::String(text) => Value::String((*text).into()),
             ValueRef::Tensor(tensor) => Value::Tensor(Tensor::copy_of(tensor)?),
-            _ => return Err(Failure::invalid("list outputs are not supported".into())),
+            _ => return Err(Failure::invalid("a list output is not supported".into())),
         })
     }
 

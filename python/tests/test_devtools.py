@@ -147,4 +147,4 @@ def test_recorded_values_are_compared(exported: dict[str, Any], tmp_path: Path) 
     arrays["instruction_1"] = arrays["instruction_1"] + 1
     numpy.savez(tmp_path / "other.npz", **arrays)
     other = subprocess.run([*command, str(tmp_path / "other.npz")], capture_output=True, text=True)
-    assert other.returncode == 1 and "made by instruction 1 " in other.stdout, other.stdout
+    assert other.returncode == 1 and "computed by instruction 1 " in other.stdout, other.stdout

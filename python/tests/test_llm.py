@@ -335,9 +335,9 @@ def test_images_are_preprocessed_for_the_encoder() -> None:
     assert made.tokens == runner.generate([whole], llm.GenerationConfig(), **options).tokens
     assert made.stats.prompt_tokens == each and runner.context.count(None) == each
     for picture, wrong in [
-        (llm.RgbImage(points, "diagonal"), "no tiling"),
+        (llm.RgbImage(points, "diagonal"), "tiling: expected"),
         (llm.RgbImage(points, "canvas", tiles=0), "tiles is 0"),
-        (llm.RgbImage(points, std=0.0), "std must not be 0"),
+        (llm.RgbImage(points, std=0.0), "nonzero ones for std"),
         (llm.RgbImage(points, mean=[0.0, 1.0]), "mean has 2 values"),
         (llm.RgbImage(tensor), "uint8"),
         (llm.RgbImage(points[:0]), "pixels"),

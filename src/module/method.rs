@@ -524,7 +524,8 @@ impl<'a> Method<'a> {
             ValueRef::Tensor(tensor) => Tensor::try_from(&tensor)?.into(),
             ValueRef::None => Value::None,
             _ => {
-                let source = InputError::Kind { expected: "single value", found: "list" };
+                let source =
+                    InputError::Kind { expected: "tensor, number, string or None", found: "list" };
                 return Err(output_error(self.name(), index, source));
             }
         })

@@ -248,13 +248,13 @@ mod tests {
     #[test]
     fn wrong_lengths_and_shapes_are_errors() {
         let error = Tensor::from_slice(&[2, 2], &[1.0f32; 3]).unwrap_err();
-        assert_eq!(error.to_string(), "shape [2, 2] has 4 elements, 3 were given");
+        assert_eq!(error.to_string(), "shape [2, 2]: expected 4 elements, found 3");
         // Reported in elements if the length is a whole number of elements.
         let of_bytes = |len| Tensor::from_bytes(ScalarType::Float, &[2, 2], &vec![0; len]);
         let error = of_bytes(12).unwrap_err();
-        assert_eq!(error.to_string(), "shape [2, 2] has 4 elements, 3 were given");
+        assert_eq!(error.to_string(), "shape [2, 2]: expected 4 elements, found 3");
         let error = of_bytes(13).unwrap_err();
-        assert_eq!(error.to_string(), "shape [2, 2] of float32 has 16 bytes, 13 were given");
+        assert_eq!(error.to_string(), "shape [2, 2] of float32: expected 16 bytes, found 13");
         assert_eq!(error.code(), 0x12);
         assert!(Tensor::zeros(ScalarType::Float, &[usize::MAX]).is_err());
         assert!(Tensor::zeros(ScalarType::Float, &[1; 17]).is_err());

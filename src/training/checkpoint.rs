@@ -94,7 +94,7 @@ impl TrainingModule {
             let state = memory_of(name, parameter, own.collect())
                 .and_then(|state| remembering.load_state(name, parameter.numel(), state));
             state.map_err(|what| {
-                untrainable(method, format!("optimiser state of {name}: {what}"))
+                untrainable(method, format!("optimizer state of {name}: {what}"))
             })?;
             fitting.push(new);
         }
@@ -139,7 +139,12 @@ fn memory_of(
     let mut state = OptimizerState::default();
     for (key, tensor) in tensors {
         let what = part(&key, name).unwrap_or(&key);
-        let wrong = || format!("{what} has another dtype or shape");
+        let wrong = || {
+            let expected =
+                if what == STEP { "one int64" } else { "float32 in the parameter's shape" };
+            let (dtype, shape) = (tensor.scalar_type(), tensor.shape());
+            format!("{what}: expected {expected}, found {dtype} {shape:?}")
+        };
         if what == STEP {
             state.steps = Some(tensor.item::<i64>().map_err(|_| wrong())?);
             continue;

@@ -152,7 +152,10 @@ impl TrainingModule {
         let method = self.module.method(method)?;
         let tensor = |(index, name): (usize, String)| match method.output(first + index)? {
             ValueRef::Tensor(tensor) => Ok((name, Tensor::try_from(&tensor)?)),
-            _ => Err(untrainable(method.name(), format!("the gradient of {name} is not a tensor"))),
+            _ => Err(untrainable(
+                method.name(),
+                format!("the gradient of {name}: expected a tensor"),
+            )),
         };
         names.into_iter().enumerate().map(tensor).collect()
     }
@@ -190,7 +193,7 @@ impl TrainingModule {
         let layout = self.layout(method)?;
         match layout.has_run {
             true => Ok((layout.names.clone(), layout.first_gradient)),
-            false => Err(untrainable(method, "no gradients yet; run the method first".into())),
+            false => Err(untrainable(method, "no gradients; run the method first".into())),
         }
     }
 
@@ -228,14 +231,23 @@ impl Layout {
                 _ => None,
             };
             index.ok_or_else(|| {
-                untrainable(method, format!("{} did not return an index", beside(what)))
+                untrainable(
+                    method,
+                    format!("expected an index from {}; export the program again", beside(what)),
+                )
             })
         };
         let (first_gradient, first_parameter) =
             (index("gradients_index")?, index("parameters_index")?);
         let names = module.execute(&beside("fqn"), ())?.into_iter().map(|name| match name {
             Value::String(name) => Ok(name),
-            _ => Err(untrainable(method, format!("{} did not return names", beside("fqn")))),
+            _ => Err(untrainable(
+                method,
+                format!(
+                    "expected parameter names from {}; export the program again",
+                    beside("fqn")
+                ),
+            )),
         });
         let names = names.collect::<Result<Vec<String>, Error>>()?;
         let loaded = module.method(method)?;
@@ -244,8 +256,9 @@ impl Layout {
             && first_parameter.checked_add(names.len()) == Some(count);
         if !fits {
             let found = format!(
-                "the outputs do not match: {count} outputs, first gradient {first_gradient}, first \
-                 parameter {first_parameter}, {} names",
+                "expected outputs that end with a gradient and a parameter per name, found {count} \
+                 outputs, gradients from {first_gradient}, parameters from {first_parameter} and \
+                 {} names",
                 names.len()
             );
             return Err(untrainable(method, found));

@@ -31,7 +31,7 @@ pub trait Optimizer {
         if state == OptimizerState::default() {
             Ok(())
         } else {
-            Err("this optimiser has no state".into())
+            Err("expected no state: this optimizer keeps none".into())
         }
     }
 }
@@ -52,7 +52,7 @@ impl OptimizerState {
         let Some(found) = self.elements.remove(name) else { return Ok(None) };
         match found.len() == elements {
             true => Ok(Some(found)),
-            false => Err(format!("{name} has {} elements, expected {elements}", found.len())),
+            false => Err(format!("{name}: expected {elements} elements, found {}", found.len())),
         }
     }
 
@@ -277,7 +277,9 @@ impl Optimizer for Adam {
             return Ok(());
         }
         let steps = state.steps.take().and_then(|steps| i32::try_from(steps).ok());
-        let steps = steps.filter(|steps| *steps >= 0).ok_or("step is missing, or out of range")?;
+        let steps = steps
+            .filter(|steps| *steps >= 0)
+            .ok_or("step: expected a nonnegative 32-bit integer")?;
         let [means, squares, largest] = MOMENTS;
         let [Some(means), Some(squares)] =
             [state.take(means, elements)?, state.take(squares, elements)?]

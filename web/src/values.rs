@@ -42,13 +42,13 @@ impl InputValues {
         let scalar_type = TYPES.iter().find(|it| it.name() == dtype).ok_or_else(|| {
             let names: Vec<&str> = TYPES.iter().map(|it| it.name()).collect();
             JsError::new(&format!(
-                "no element type {dtype:?}; expected one of {}",
+                "unknown dtype {dtype:?}; expected one of {}",
                 names.join(", ")
             ))
         })?;
         let shape: Vec<usize> = shape.iter().map(|size| *size as usize).collect();
         if *scalar_type == ScalarType::Bool && bytes.iter().any(|byte| *byte > 1) {
-            return Err(JsError::new("a bool tensor has elements other than 0 and 1"));
+            return Err(JsError::new("bool tensor: expected elements 0 and 1"));
         }
         let tensor = Tensor::from_bytes(*scalar_type, &shape, bytes).map_err(super::failure)?;
         self.0.push(tensor.into());

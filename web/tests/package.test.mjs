@@ -146,7 +146,7 @@ test("invalid inputs are errors, and the program stays usable", async () => {
     [[new Float32Array(63)], /256|64|bytes/],
     [[new Float64Array(64)], /input 0: expected a Float32Array for float32, found a Float64Array/],
     [[new Float32Array(64), 1], /expected at most 1 inputs, found 2/],
-    [[{ dtype: "float31", shape: [1], data: new Float32Array(1) }], /no element type "float31"; expected one of float32/],
+    [[{ dtype: "float31", shape: [1], data: new Float32Array(1) }], /unknown dtype "float31"; expected one of float32/],
     [[{ dtype: "float32", shape: [-1], data: new Float32Array(1) }], /\[-1\] is not a valid shape/],
     [[{ dtype: "float32", shape: [4294967295, 4294967295, 4294967295], data: new Float32Array(1) }], /./],
     [[{ dtype: "float32", shape: [1, 1, 4, 4], data: new Float32Array(16) }], /./],

@@ -34,7 +34,8 @@ kernels! { CACHES:
             of_type(3, &indices, ScalarType::Long)?;
             contiguous(3, &indices)?;
             if indices.sizes != value.sizes.get(..2).unwrap_or_default() {
-                return Err(bad(3, "must have an index for each position of each sample"));
+                return Err(bad(3, "expected an index for each batch entry and position of the \
+                                   values"));
             }
             Ok(Plan::new(indexed))
         },
@@ -66,7 +67,7 @@ pub(super) fn check(
         if info.size(dim) != cache_info.size(dim) {
             return Err(bad(
                 cache,
-                "batch, heads or head size differ from those of the new values",
+                "cache and new values differ in batch size, number of heads or head size",
             ));
         }
     }
@@ -84,7 +85,10 @@ pub(super) fn first_position(
     let last_start = cache.size(1).checked_sub(value.size(1));
     let start =
         usize::try_from(start).ok().filter(|start| last_start.is_some_and(|last| *start <= last));
-    start.ok_or(bad(arg, "the cache has too few positions from this one on"))
+    start.ok_or(bad(
+        arg,
+        "start position is negative, or the new values exceed the cache from there on",
+    ))
 }
 
 /// Copies each position of each sample to the position of the cache that `target_position` returns.

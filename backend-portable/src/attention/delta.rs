@@ -40,20 +40,21 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if [qb, qt, qk] != [kb, kt, kk] || kh < 1 || qh % kh != 0 {
         return Err(bad(
             1,
-            "shape must match the queries, whose number of heads is a multiple of its own",
+            "expected keys with the shape of the queries, except for a number of heads that \
+             divides that of the queries",
         ));
     }
     if [vb, vh, vt] != [kb, kh, kt] {
-        return Err(bad(2, "batch, heads and positions must be those of the keys"));
+        return Err(bad(2, "expected the batch size, heads and positions of the keys"));
     }
     if decay.sizes != key.sizes && decay.sizes[..] != [kb, kh, kt] {
-        return Err(bad(3, "must have an element for each position, or for each element of a key"));
+        return Err(bad(3, "expected the shape of the keys, or [batch, heads, positions]"));
     }
     if beta.sizes[..] != [kb, kh, kt] {
-        return Err(bad(4, "must have an element for each position of each head"));
+        return Err(bad(4, "expected shape [batch, heads, positions]"));
     }
     if state.sizes[..] != [kb, kh, kk, depth] {
-        return Err(bad(5, "must have a matrix of key size by value size for each head"));
+        return Err(bad(5, "expected shape [batch, heads, key size, value size]"));
     }
     ctx.resize(6, &[qb, qh, qt, depth])?;
     ctx.resize(7, &state.sizes)?;

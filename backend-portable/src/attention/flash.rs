@@ -101,7 +101,9 @@ pub(super) fn slot_len(tier: Tier, depth: usize) -> Result<usize, KernelError> {
         let tile = KEY_TILE.checked_mul(depth)?;
         rows.checked_add(others)?.checked_add(tile)?.checked_add(scores.max(values))
     };
-    len().ok_or(KernelError::unsupported("attention with this head size"))
+    len().ok_or(KernelError::unsupported(
+        "attention with a head size whose scratch memory exceeds the address space",
+    ))
 }
 
 /// Sections of a thread's workspace.

@@ -66,7 +66,8 @@ kernels! { ATTENTION:
                 for (arg, wanted) in [(zero, ScalarType::Char), (scale, ScalarType::Float)] {
                     let Some(found) = ctx.optional_info(arg)? else {
                         if is_quantized {
-                            return Err(bad(arg, "quantized vectors need scales and zero points"));
+                            return Err(bad(arg, "missing; int8 query, key and value require zero \
+                                                 points and scales"));
                         }
                         continue;
                     };
@@ -77,7 +78,8 @@ kernels! { ATTENTION:
                         || found.sizes.get(..around) != info.sizes.get(..around)
                         || found.size(around) < 1
                     {
-                        return Err(bad(arg, "must have an element for each vector"));
+                        return Err(bad(arg, "expected the shape of the quantized tensor, with one \
+                                             or more elements in the last dim"));
                     }
                 }
             }
@@ -142,18 +144,18 @@ fn prepare(
     for (arg, info) in [(args.k, &k), (args.v, &v)] {
         of_type(arg, info, q.scalar_type)?;
         if info.size(3) != q.size(3) || info.size(0) != q.size(0) {
-            return Err(bad(arg, "batch or head size differs from that of the queries"));
+            return Err(bad(arg, "batch size or head size differs from that of the query"));
         }
     }
     let (queries, keys, values) =
         (order(&q, heads_first), order(&k, heads_first), order(&v, heads_first));
     if values.heads != keys.heads || values.positions != keys.positions {
-        return Err(bad(args.v, "number of heads or positions differs from that of the keys"));
+        return Err(bad(args.v, "number of heads or positions differs from that of the key"));
     }
     if keys.heads == 0 || !queries.heads.is_multiple_of(keys.heads) {
         return Err(bad(
             args.k,
-            "the number of query heads must be a multiple of that of key heads",
+            "expected a number of key heads that divides the number of query heads",
         ));
     }
     let mask = args.mask();
@@ -166,14 +168,14 @@ fn prepare(
         }
         contiguous(mask, &info)?;
         if ctx.bool(mask + 2)? {
-            return Err(bad(mask, "must be absent for causal attention"));
+            return Err(bad(mask, "expected no mask, because attention is causal"));
         }
         if info.size(0) != queries.positions || info.size(1) != keys.positions {
-            return Err(bad(mask, "shape must be [queries, keys]"));
+            return Err(bad(mask, "expected shape [query positions, key positions]"));
         }
     }
     if ctx.float(mask + 1)? != 0.0 {
-        return Err(bad(mask + 1, "dropout must be 0 at inference"));
+        return Err(bad(mask + 1, "dropout: expected 0"));
     }
     ctx.resize(args.out, &q.sizes)?;
     let out = ctx.info(args.out)?;
@@ -194,7 +196,7 @@ fn update_and_attend(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut caches: [Option<TensorRef>; 2] = [None, None];
     let length = ctx.info(1)?.size(1);
     if usize::try_from(ctx.int(6)?) != Ok(length) || ctx.info(2)?.size(1) != length {
-        return Err(bad(6, "must equal the number of positions of keys and values"));
+        return Err(bad(6, "expected the number of positions of the key and value caches"));
     }
     for (number, slot) in caches.iter_mut().enumerate() {
         let (value, at) = (ctx.tensor(1 + number)?, 3 + number);
@@ -253,7 +255,7 @@ fn attend<'c>(
     let start = start.filter(fits);
     let start = start.ok_or(bad(
         args.start,
-        "the cache has too few positions for the queries from this position on",
+        "start position is negative, or the queries exceed the cache from there on",
     ))?;
     let depth = q.size(3);
     let scale = ctx.optional_float(args.mask() + 3)?;

@@ -15,7 +15,8 @@ macro_rules! drawn {
             let given: [f64; $count] = parameters(ctx)?;
             let allowed: fn([f64; $count]) -> bool = $allowed;
             if !allowed(given) {
-                return Err(KernelError::argument(1, "outside the parameter domain"));
+                return Err(KernelError::argument(1, "distribution parameters are outside their \
+                                                     domain"));
             }
             prepare(ctx, $count + 2, |ctx| {
                 let given: [f64; $count] = parameters(ctx)?;
@@ -113,7 +114,11 @@ fn fill(ctx: &mut Invoke, out: usize, draw: &dyn Fn(f64, u64) -> f64) -> Result<
             }
         }
     });
-    if all { Ok(()) } else { Err(KernelError::argument(0, "has a negative or NaN mean")) }
+    if all {
+        Ok(())
+    } else {
+        Err(KernelError::argument(0, "expected nonnegative means, found a negative one or NaN"))
+    }
 }
 
 /// Draws from a Poisson distribution; NaN if no distribution has this mean.

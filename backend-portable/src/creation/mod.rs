@@ -36,7 +36,7 @@ kernels! {
     FILL_TENSOR_OUT = Kernel::new("aten::fill.Tensor_out", &[Tensor, Tensor, Out], |ctx| {
         let info = ctx.info(1)?;
         if info.numel() != 1 {
-            return Err(KernelError::argument(1, "must have exactly one element"));
+            return Err(KernelError::argument(1, "expected exactly one element"));
         }
         number_type(1, info.scalar_type)?;
         prepare_like(ctx, 0, 2)?;
@@ -219,7 +219,7 @@ fn prepare_triangle(ctx: &mut Prepare, upper: bool) -> Result<(), KernelError> {
     } else {
         triangle.count_lower()
     };
-    let large = KernelError::argument(0, "too many elements");
+    let large = KernelError::argument(0, "the triangle has more than 2^31 - 1 elements");
     ctx.resize(3, &[2, i32::try_from(count).map_err(|_| large)?])
 }
 
@@ -280,7 +280,7 @@ fn element<T: Number>(value: Value) -> T {
 /// The first element of a tensor as a scalar.
 pub(crate) fn first_scalar(ctx: &Invoke, arg: usize) -> Result<Value, KernelError> {
     let tensor = ctx.tensor(arg)?;
-    let empty = KernelError::argument(arg, "must not be empty");
+    let empty = KernelError::argument(arg, "expected at least one element");
     with_number!(tensor.scalar_type, |T| {
         let value = *tensor.data::<T>()?.first().ok_or(empty)?;
         Ok(match tensor.scalar_type {
@@ -333,7 +333,7 @@ fn prepare_range(
     bounds: impl Fn(&Prepare) -> Result<(Value, Value, Value), KernelError>,
 ) -> Result<(), KernelError> {
     let (start, end, step) = bounds(ctx)?;
-    let what = "step must be nonzero and lead from start to end";
+    let what = "expected a nonzero step that leads from start to end, and less than 2^31 elements";
     let count = steps(start, end, step).ok_or(KernelError::argument(out - 1, what))?;
     ctx.resize(out, &[count])?;
     number_type(out, ctx.info(out)?.scalar_type)

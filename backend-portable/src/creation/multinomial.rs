@@ -23,12 +23,14 @@ kernels! { MULTINOMIAL:
             let scratch = scratch::bytes_for(count, size_of::<f64>())?;
             ctx.scratch_at_most(scratch);
             let samples = usize::try_from(ctx.int(1)?).ok().filter(|samples| *samples > 0);
-            let samples = samples.ok_or(KernelError::argument(1, "must be positive"))?;
+            let samples = samples.ok_or(KernelError::argument(1, "number of samples: expected at \
+                                                                  least 1"))?;
             if samples > count && !ctx.bool(2)? {
-                return Err(KernelError::argument(1, "exceeds the number of weights"));
+                return Err(KernelError::argument(1, "number of samples exceeds the number of \
+                                                     weights; sample with replacement"));
             }
             let mut sizes = weights.sizes.clone();
-            let too_many = KernelError::argument(1, "too large");
+            let too_many = KernelError::argument(1, "number of samples exceeds 2^31 - 1");
             if let Some(last) = sizes.last_mut() {
                 *last = i32::try_from(samples).map_err(|_| too_many)?;
             }
@@ -58,11 +60,17 @@ fn multinomial(ctx: &mut Invoke) -> Result<(), KernelError> {
     for (row, drawn) in drawn.chunks_exact_mut(samples.max(1)).enumerate() {
         load(weights.scalar_type, weights.bytes(), row as isize * row_step, step(last), remaining);
         if remaining.iter().any(|weight| !weight.is_finite() || *weight < 0.0) {
-            return Err(KernelError::argument(0, "weights must be finite and nonnegative"));
+            return Err(KernelError::argument(
+                0,
+                "weights: expected finite and nonnegative values",
+            ));
         }
         let positive = remaining.iter().filter(|weight| **weight > 0.0).count();
         if positive == 0 {
-            return Err(KernelError::argument(0, "every row needs a positive weight"));
+            return Err(KernelError::argument(
+                0,
+                "weights: expected at least one positive value in every row",
+            ));
         }
         for (i, slot) in drawn.iter_mut().enumerate() {
             let number = key ^ hash((row as u64) << 32 ^ i as u64);

@@ -61,7 +61,8 @@ kernels! { NORMAL:
                 number_type(arg, ctx.info(arg)?.scalar_type)?;
             }
             let sizes = broadcast(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes);
-            let sizes = sizes.ok_or(KernelError::argument(1, "cannot be broadcast with the mean"))?;
+            let sizes = sizes.ok_or(KernelError::argument(1, "shapes of mean and standard \
+                                                              deviation do not broadcast"))?;
             prepare(ctx, 3, &sizes, |ctx| {
                 draw(ctx, [ParamSource::Tensor(0), ParamSource::Tensor(1)], 3)
             })
@@ -80,7 +81,7 @@ enum ParamSource {
 const BLOCK: usize = 64;
 
 fn negative_deviation(arg: usize) -> KernelError {
-    KernelError::argument(arg, "standard deviation must not be negative")
+    KernelError::argument(arg, "standard deviation: expected at least 0")
 }
 
 fn check_deviation(args: &Arguments, arg: usize) -> Result<(), KernelError> {

@@ -42,7 +42,7 @@ kernels! {
         super::prepare_sizes(ctx, 2, 3)?;
         number_type(3, ctx.info(3)?.scalar_type)?;
         if ctx.int(0)? >= ctx.int(1)? {
-            return Err(KernelError::argument(1, "must be greater than low"));
+            return Err(KernelError::argument(1, "high: expected more than low"));
         }
         Ok(Plan::new(|ctx| {
             let (low, high) = (ctx.int(0)?, ctx.int(1)?);
@@ -175,7 +175,7 @@ fn prepare_below(
 ) -> Result<Plan, KernelError> {
     number_type(out, ctx.info(out)?.scalar_type)?;
     if ctx.int(high)? <= 0 {
-        return Err(KernelError::argument(high, "must be positive"));
+        return Err(KernelError::argument(high, "high: expected at least 1"));
     }
     Ok(Plan::new(invoke))
 }
@@ -226,7 +226,7 @@ fn dropout<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         return Ok(());
     }
     if !(0.0..=1.0).contains(&p) {
-        return Err(KernelError::argument(1, "probability must be in 0..=1"));
+        return Err(KernelError::argument(1, "probability: expected 0 to 1"));
     }
     let key = next_key();
     let scale = if p < 1.0 { C::real(1.0 / (1.0 - p)) } else { C::default() };

@@ -52,7 +52,8 @@ kernels! {
                 (false, true) => (&[0, 1], by_compute!(ordered clamp_low)),
                 (true, false) => (&[0, 2], by_compute!(ordered clamp_high)),
                 (true, true) => {
-                    return Err(KernelError::argument(1, "min or max must be given"));
+                    return Err(KernelError::argument(1, "expected min, max or both, found \
+                                                         neither"));
                 }
             };
             prepare(ctx, inputs, &[], 3, TypeRule::Common, functions)
@@ -83,7 +84,7 @@ fn clamp<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
         (Some(low), Some(high)) => map(ctx, [0], 3, &move |a: C| minimum(maximum(a, low), high)),
         (Some(low), None) => map(ctx, [0], 3, &move |a: C| maximum(a, low)),
         (None, Some(high)) => map(ctx, [0], 3, &move |a: C| minimum(a, high)),
-        (None, None) => Err(KernelError::argument(1, "min or max must be given")),
+        (None, None) => Err(KernelError::argument(1, "expected min, max or both, found neither")),
     }
 }
 

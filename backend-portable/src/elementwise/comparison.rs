@@ -65,7 +65,7 @@ kernels! {
                 return Err(KernelError::argument(1, "dtype differs from that of the first input"));
             }
             if out.scalar_type != ScalarType::Bool || out.numel() != 1 {
-                return Err(KernelError::argument(6, "expected a single bool"));
+                return Err(KernelError::argument(6, "expected a bool tensor of one element"));
             }
             Walk::broadcast(&a, [&b])?;
             Ok(Plan::new(all_close))

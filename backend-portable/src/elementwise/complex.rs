@@ -153,7 +153,7 @@ fn plan(
         return Err(unsupported(out, found));
     }
     let sizes = broadcast_all(infos.iter().map(|info| info.sizes.as_slice()));
-    let what = "input shapes cannot be broadcast";
+    let what = "input shapes do not broadcast";
     ctx.resize(out, &sizes.ok_or(KernelError::argument(out, what))?)?;
     let in_doubles = (doubles || of_out == ScalarType::Double) && types::computes::<f64>();
     Ok(Plan::new(if in_doubles { double } else { single }))

@@ -325,12 +325,11 @@ pub(crate) fn prepare_with(
         }
     }
     let sizes = broadcast_all(infos.iter().map(|info| info.sizes.as_slice()));
-    let mismatch = KernelError::argument(out, "input shapes cannot be broadcast");
+    let mismatch = KernelError::argument(out, "input shapes do not broadcast");
     ctx.resize(out, &sizes.ok_or(mismatch)?)?;
 
     let first = inputs.first().copied().unwrap_or(out);
-    let mixed =
-        KernelError::argument(first, "dtype cannot be promoted with those of the other inputs");
+    let mixed = KernelError::argument(first, "the inputs have no common dtype");
     let common = result_type(operands).ok_or(mixed)?;
     let found = ctx.info(out)?.scalar_type;
     let result = match rule {

@@ -268,7 +268,10 @@ fn check_steps(ctx: &Invoke, steps: Steps) -> Result<(), KernelError> {
     if fold(ctx, 0, true, |quick, x| quick && is_quick(x))? {
         return Ok(());
     }
-    Err(KernelError::argument(1, "orders require more than 2^32 recurrence steps"))
+    Err(KernelError::argument(
+        1,
+        "polynomial orders: the elements require more than 2^32 recurrence steps in all",
+    ))
 }
 
 /// Number of elements that `x` and `n` broadcast to.

@@ -105,7 +105,7 @@ fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let exponent = rounded_operand::<C>(ctx, 0, 1)?;
     if !C::is_valid_exponent(exponent) {
-        return Err(KernelError::argument(1, "negative powers of integers"));
+        return Err(KernelError::argument(1, "exponent: expected at least 0 for integers"));
     }
     // PyTorch has no special cases for half, where `(-inf)^0.5` is therefore infinite instead of
     // NaN.

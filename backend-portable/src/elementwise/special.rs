@@ -30,7 +30,7 @@ kernels! {
     /// `aten::polygamma.out(n, self, out)`: the `n`-th derivative of `digamma`.
     POLYGAMMA_OUT = Kernel::new("aten::polygamma.out", &[Int, Tensor, Out], |ctx| {
         if u32::try_from(ctx.int(0)?).is_err() {
-            return Err(KernelError::argument(0, "must be a nonnegative 32-bit integer"));
+            return Err(KernelError::argument(0, "order: expected 0 to 2^32 - 1"));
         }
         prepare(ctx, &[1], &[], 2, TypeRule::Float, by_compute!(float polygamma))
     });

@@ -15,7 +15,7 @@ impl Builder<'_, '_> {
             Value::Double(value) => Ok(*value),
             Value::Bool(value) => Ok(f64::from(u8::from(*value))),
             Value::SymInt(_) => Ok(self.integer(id)? as f64),
-            _ => Err("an argument is not a number".to_owned()),
+            _ => Err(std::format!("value {id}: expected a number")),
         }
     }
 
@@ -42,23 +42,24 @@ impl Builder<'_, '_> {
             Value::Int(value) => Ok(Some(*value)),
             Value::SymInt(_) => match self.given_integer(id) {
                 Some(value) => Ok(Some(value)),
-                None => Err("an integer is not known ahead of time".to_owned()),
+                None => Err("an integer that is unknown at load time".to_owned()),
             },
-            _ => Err("an argument is not an integer".to_owned()),
+            _ => Err(std::format!("value {id}: expected an integer")),
         }
     }
 
     /// Decodes an integer.
     pub(super) fn integer(&self, id: impl Into<Option<ValueId>>) -> Result<i64, Refusal> {
-        self.optional_integer(id)?.ok_or_else(|| "a required integer is absent".to_owned())
+        self.optional_integer(id)?.ok_or_else(|| "an integer argument is missing".to_owned())
     }
 
     /// Decodes a bool; false if absent.
     pub(super) fn truth(&self, id: impl Into<Option<ValueId>>) -> Result<bool, Refusal> {
-        match self.value(given(id)?) {
+        let id = given(id)?;
+        match self.value(id) {
             Value::Bool(value) => Ok(*value),
             Value::None => Ok(false),
-            _ => Err("an argument is not a bool".to_owned()),
+            _ => Err(std::format!("value {id}: expected a bool")),
         }
     }
 
@@ -70,7 +71,7 @@ impl Builder<'_, '_> {
             Value::Int(_) | Value::SymInt(_) => Ok(vec![self.integer(id)?]),
             Value::None => Ok(Vec::new()),
             Value::List(ids) => ids.iter().map(|id| self.integer(*id)).collect(),
-            _ => Err("an argument is not a list of integers".to_owned()),
+            _ => Err(std::format!("value {id}: expected a list of integers")),
         }
     }
 }

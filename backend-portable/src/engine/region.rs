@@ -140,7 +140,7 @@ impl<'m> Region<'m> {
     }
 }
 
-const OTHER_SHAPE: &str = "differs from the shape for which the region was prepared";
+const OTHER_SHAPE: &str = "shape differs from the one for which this CPU region was compiled";
 
 pub(super) fn message(text: &dyn core::fmt::Display) -> Message {
     Message::new(format_args!("{text}"))
@@ -159,7 +159,7 @@ fn check_type(arg: usize, info: &TensorInfo, expected: ScalarType) -> Result<(),
 
 fn cut_short(_: ShapeMismatch) -> DelegateError {
     DelegateError::InvalidData(Message::new(format_args!(
-        "an argument has less data than its shape requires"
+        "internal error: an argument has less data than its shape requires"
     )))
 }
 
@@ -245,7 +245,7 @@ impl Region<'_> {
             if varies {
                 let sizes: Result<Vec<i32>, _> =
                     sizes.iter().map(|it| i32::try_from(*it)).collect();
-                let too_large = |_| KernelError::argument(arg, "too large");
+                let too_large = |_| KernelError::argument(arg, "a computed size exceeds 2^31 - 1");
                 invoke.resize(arg, &sizes.map_err(too_large)?)?;
             }
             let tensor = invoke.out(arg)?;

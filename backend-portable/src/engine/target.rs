@@ -54,7 +54,7 @@ impl Target for CpuTarget {
     fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String> {
         let nodes = core::slice::from_ref(node);
         let answer = Builder::ask(graph, nodes, Self::machine()).pop();
-        answer.unwrap_or_else(|| Err("the region has no calls".to_owned()))
+        answer.unwrap_or_else(|| Err("internal error: a region without calls".to_owned()))
     }
 
     fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
@@ -66,7 +66,7 @@ impl Target for CpuTarget {
         if self.takes_all || nodes.any(|node| node.operator.traits().is_contraction()) {
             return Ok(());
         }
-        Err("kernels are equally fast without matrix multiplications or convolutions".to_owned())
+        Err("a region without GEMMs and convolutions, which kernels run equally fast".to_owned())
     }
 
     fn shares_memory(&self) -> bool {

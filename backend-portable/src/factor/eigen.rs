@@ -76,7 +76,10 @@ fn eig(ctx: &mut Invoke, wants_vectors: bool) -> Result<(), KernelError> {
     for index in 0..shape.non_empty() {
         read(&input, index, n, matrix.data);
         if matrix.data.iter().any(|value| !value.is_finite()) {
-            return Err(KernelError::argument(0, "elements must be finite"));
+            return Err(KernelError::argument(
+                0,
+                "expected finite elements, found infinity or NaN",
+            ));
         }
         balance(&mut matrix, scales);
         basis.identity();

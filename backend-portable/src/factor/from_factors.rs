@@ -118,7 +118,7 @@ kernels! { KNOWN:
             let count = reflections(ctx, &shape)?;
             let other = prepare_sided(ctx, &shape, "shape does not match the reflections")?;
             if batch_of(&ctx.info(0)?) != batch_of(&ctx.info(2)?) {
-                let what = "batch sizes must equal those of the reflections";
+                let what = "expected the batch sizes of the reflections";
                 return Err(KernelError::argument(2, what));
             }
             let bytes = f64_bytes(&[[1, shape.numel], [2, other.numel], [1, count]])?;
@@ -177,7 +177,7 @@ pub(super) fn check_pivots(args: &Arguments, shape: &Shape, arg: usize) -> Resul
     if pivots.sizes != with_batch(&args.info(0)?, &[shape.rows.min(shape.cols)])? {
         return Err(KernelError::argument(
             arg,
-            "must have a pivot for each row or column of the factors",
+            "expected a pivot for each diagonal element of the factors",
         ));
     }
     Ok(())
@@ -365,7 +365,7 @@ fn read_pivots(
     if out.iter().all(is_row) {
         Ok(())
     } else {
-        Err(KernelError::argument(1, "a pivot is out of range"))
+        Err(KernelError::argument(1, "a pivot is outside the rows of its matrix"))
     }
 }
 

@@ -267,7 +267,7 @@ fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
         let first = start_in(pivots.info(), batch, index, 1);
         load(pivots.scalar_type, pivots.bytes(), first, step, pivot_rows);
         if pivot_rows.iter().any(|pivot_row| !(1.0..=n as f64).contains(&pivot_row.abs())) {
-            return Err(KernelError::argument(1, "a pivot is out of range"));
+            return Err(KernelError::argument(1, "a pivot is outside the rows of its matrix"));
         }
         forward(&matrix, pivot_rows, &mut solution)?;
         backward(&matrix, pivot_rows, &mut solution);

@@ -72,7 +72,7 @@ impl Shape {
     fn square(args: &Arguments, arg: usize) -> Result<Self, KernelError> {
         let shape = Shape::of(&args.info(arg)?, arg)?;
         if shape.rows != shape.cols {
-            return Err(KernelError::argument(arg, "matrices must be square"));
+            return Err(KernelError::argument(arg, "expected square matrices"));
         }
         Ok(shape)
     }

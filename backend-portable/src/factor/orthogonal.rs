@@ -32,7 +32,7 @@ fn factors(args: &Arguments, shape: &Shape) -> Result<(Option<usize>, usize), Ke
         "reduced" => Ok((Some(least), least)),
         "complete" => Ok((Some(shape.rows), shape.rows)),
         "r" => Ok((None, least)),
-        _ => Err(KernelError::argument(1, "must be `reduced`, `complete` or `r`")),
+        _ => Err(KernelError::argument(1, "expected 'reduced', 'complete' or 'r'")),
     }
 }
 

@@ -41,7 +41,7 @@ kernels! { PSEUDO:
     LINALG_POLAR_OUT = Kernel::new("aten::linalg_polar.out", &[Tensor, Out, Out], |ctx| {
         let (shape, of) = (Shape::of(&ctx.info(0)?, 0)?, ctx.info(0)?.scalar_type);
         if shape.rows < shape.cols {
-            let what = "matrices must have at least as many rows as columns";
+            let what = "expected matrices with at least as many rows as columns";
             return Err(KernelError::argument(0, what));
         }
         resize(ctx, 1, &[shape.rows, shape.cols], of)?;
@@ -62,7 +62,7 @@ fn check_tolerance(args: &Arguments, shape: &Shape, arg: usize) -> Result<(), Ke
     if fits {
         Ok(())
     } else {
-        Err(KernelError::argument(arg, "must have one element, or one for each matrix"))
+        Err(KernelError::argument(arg, "expected one element, or one for each matrix"))
     }
 }
 
@@ -207,7 +207,10 @@ fn polar(ctx: &mut Invoke) -> Result<(), KernelError> {
     for index in 0..shape.non_empty() {
         read(&input, index, cols, left.data);
         if left.data.iter().any(|value| !value.is_finite()) {
-            return Err(KernelError::argument(0, "elements must be finite"));
+            return Err(KernelError::argument(
+                0,
+                "expected finite elements, found infinity or NaN",
+            ));
         }
         right.identity();
         singular_values(&mut left, &mut right, lengths);

@@ -110,7 +110,7 @@ fn eigh(ctx: &mut Invoke) -> Result<(), KernelError> {
     let upper = match ctx.optional_string(1)?.unwrap_or("L") {
         "L" | "l" => false,
         "U" | "u" => true,
-        _ => return Err(KernelError::argument(1, "must be `L` or `U`")),
+        _ => return Err(KernelError::argument(1, "expected 'L' or 'U'")),
     };
     let wants_vectors = ctx.bool(2)?;
     let n = shape.rows;

@@ -88,12 +88,17 @@ impl Pattern {
             let shape = if is_mask(&index) {
                 let own = info.sizes.get(dim..).and_then(|sizes| sizes.get(..index.rank()));
                 if index.rank() == 0 || own != Some(&index.sizes[..]) {
-                    return Err(bad(1, "a mask does not match the shape of the input"));
+                    return Err(bad(
+                        1,
+                        "a mask: expected the shape of the input dims that it indexes",
+                    ));
                 }
                 pattern.masked = true;
                 let count = i32::try_from(count(position, &index)?);
-                Sizes::from_slice(&[count.map_err(|_| bad(1, "a mask is too large"))?])
-                    .unwrap_or_default()
+                Sizes::from_slice(&[
+                    count.map_err(|_| bad(1, "a mask selects more than 2^31 - 1 elements"))?
+                ])
+                .unwrap_or_default()
             } else {
                 index_type(1, &index)?;
                 index.sizes.clone()
@@ -103,11 +108,14 @@ impl Pattern {
                 *indexed = true;
             }
             dim += dims;
-            pattern.shape = broadcast(&pattern.shape, &shape)
-                .ok_or(bad(1, "index shapes cannot be broadcast"))?;
+            pattern.shape =
+                broadcast(&pattern.shape, &shape).ok_or(bad(1, "index shapes do not broadcast"))?;
         }
         if !any || dim > info.rank() {
-            return Err(bad(1, "must index at least one dim and at most all dims of the input"));
+            return Err(bad(
+                1,
+                "expected at least one index tensor, and at most one per input dim",
+            ));
         }
         Ok(pattern)
     }
@@ -129,7 +137,7 @@ impl Pattern {
         for size in self.shape.iter().copied().chain(kept) {
             sizes.push(size).map_err(|_| many.clone())?;
         }
-        checked_numel(&sizes).ok_or(bad(1, "the result is too large"))?;
+        checked_numel(&sizes).ok_or(bad(1, "the indexed shape is too large"))?;
         Ok(sizes)
     }
 
@@ -307,7 +315,7 @@ fn prepare_put(ctx: &mut Prepare) -> Result<usize, KernelError> {
 fn check_values(sizes: &[i32], values: &TensorInfo) -> Result<TensorInfo, KernelError> {
     let fits = broadcast(sizes, &values.sizes).is_some_and(|common| common == sizes);
     let info = TensorInfo::contiguous(values.scalar_type, sizes).filter(|_| fits);
-    info.ok_or(bad(2, "cannot be broadcast to the indexed shape"))
+    info.ok_or(bad(2, "values do not broadcast to the indexed shape"))
 }
 
 /// Writes values to output `out`, which is argument 0 (in place) or a copy of it.
@@ -322,7 +330,8 @@ fn index_put(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
     let out = out.into_bytes();
     let size = info.scalar_type.size();
     let [target, index] = pattern.steps(&info);
-    let source = Steps::broadcast(&part, values.info()).ok_or(bad(2, "cannot be broadcast"))?;
+    let source = Steps::broadcast(&part, values.info())
+        .ok_or(bad(2, "values do not broadcast to the indexed shape"))?;
     let walk = Walk::new(&part, &[target, index, source]);
     let offset = |at: isize| offsets.get(at as usize).copied().unwrap_or(0) as isize;
     if accumulates {

@@ -44,12 +44,15 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if let Some(weights) = ctx.optional_info(6)? {
         let fits = mode == SUM && weights.sizes == indices.sizes;
         if !fits || weights.scalar_type != weight.scalar_type {
-            return Err(bad(6, "requires mode sum and one weight per index"));
+            return Err(bad(
+                6,
+                "expected mode 0 (sum), and a weight per index in the dtype of the table",
+            ));
         }
     }
     let bags = i32::try_from(offsets.numel()).unwrap_or(i32::MAX) - i32::from(ctx.bool(7)?);
     if bags < 0 {
-        return Err(bad(2, "the last offset is missing"));
+        return Err(bad(2, "expected at least one offset, because the last offset is included"));
     }
     let width = i32::try_from(weight.size(1)).unwrap_or(i32::MAX);
     let count = i32::try_from(indices.numel()).unwrap_or(i32::MAX);
@@ -103,7 +106,7 @@ fn run(ctx: &mut Invoke) -> Result<(), KernelError> {
     sizes.bytes_mut().fill(0);
     max_indices.bytes_mut().fill(0);
     if bags > 0 && offsets.at(0) != 0 {
-        return Err(bad(2, "must begin with 0"));
+        return Err(bad(2, "offsets: expected 0 as the first"));
     }
     let out = out.into_bytes();
     for bag in 0..bags {
@@ -118,7 +121,7 @@ fn run(ctx: &mut Invoke) -> Result<(), KernelError> {
         let ends_early = next == bags && next < offset.numel() && plain;
         let summed = if ends_early { offsets.at(next as isize) } else { end };
         if end < start || summed < start {
-            return Err(bad(2, "must not decrease"));
+            return Err(bad(2, "offsets: expected nondecreasing values"));
         }
         let bag_range = start as usize..end as usize;
         let mut counted = 0;

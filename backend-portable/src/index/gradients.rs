@@ -29,7 +29,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(KernelError::rank(0, grad.rank()));
     };
     if rows != &indices.sizes[..] {
-        return Err(bad(0, "expected a row per index"));
+        return Err(bad(0, "expected the shape of the indices, and a last dim"));
     }
     let weights = ctx.int(2)?;
     let count = i32::try_from(weights).ok().filter(|count| *count >= 0);

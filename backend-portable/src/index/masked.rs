@@ -22,7 +22,7 @@ kernels! { MASKED:
                 return Err(unsupported(2, source.scalar_type));
             }
             let sizes = broadcast(&info.sizes, &mask.sizes)
-                .ok_or(bad(1, "cannot be broadcast with the input"))?;
+                .ok_or(bad(1, "shapes of mask and input do not broadcast"))?;
             ctx.resize(3, &sizes)?;
             same_type(ctx, 0, 3)?;
             Ok(Plan::new(|ctx| {
@@ -31,9 +31,10 @@ kernels! { MASKED:
                 let info = out.info().clone();
                 // Row-major order determines the destination of each source element.
                 let order = TensorInfo::contiguous(info.scalar_type, &info.sizes);
-                let order = order.ok_or(bad(0, "too large"))?;
+                let order = order.ok_or(bad(0, "shape is too large"))?;
                 let steps = |info: &TensorInfo| {
-                    Steps::broadcast(&order, info).ok_or(bad(1, "cannot be broadcast"))
+                    Steps::broadcast(&order, info).ok_or(bad(1, "shapes of mask and input do not \
+                                                                 broadcast"))
                 };
                 let walk =
                     Walk::new(&order, &[steps(&info)?, steps(input.info())?, steps(mask.info())?]);
@@ -82,5 +83,5 @@ fn scatter<E: Item>(
             flag = flag.wrapping_add(mask_step);
         }
     });
-    if short { Err(bad(2, "has fewer elements than the mask selects")) } else { Ok(()) }
+    if short { Err(bad(2, "source has fewer elements than the mask selects")) } else { Ok(()) }
 }

@@ -22,11 +22,11 @@ kernels! { READING:
         }
         let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "dim out of range"))?;
         let mut sizes = info.sizes.clone();
-        let count = i32::try_from(index.numel()).map_err(|_| bad(2, "too many indices"))?;
+        let count = i32::try_from(index.numel()).map_err(|_| bad(2, "more than 2^31 - 1 indices"))?;
         match sizes.get_mut(dim) {
             Some(size) => *size = count,
             None if count == 1 => {}
-            None => return Err(bad(2, "expected one index for a zero-dim input")),
+            None => return Err(bad(2, "expected one index, because the input is a scalar")),
         }
         ctx.resize(3, &sizes)?;
         same_type(ctx, 0, 3)?;
@@ -61,7 +61,7 @@ kernels! { READING:
             }
             for (at, (&size, &bound)) in index.sizes.iter().zip(&info.sizes).enumerate() {
                 if at != dim && size > bound {
-                    return Err(bad(2, "larger than the input"));
+                    return Err(bad(2, "index is larger than the input in another dim than `dim`"));
                 }
             }
         }

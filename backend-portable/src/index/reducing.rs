@@ -52,11 +52,11 @@ kernels! { REDUCING:
             let sizes = ctx.ints(2)?;
             let own = source.sizes.iter().map(|&size| i64::from(size));
             if !own.eq(sizes.iter().copied()) {
-                return Err(bad(1, "differs from the shape of the window"));
+                return Err(bad(1, "source shape differs from argument 2 (`size`)"));
             }
             let offset = ctx.optional_int(4)?.unwrap_or(0);
             View::as_strided(input.numel(), &sizes, &ctx.ints(3)?, offset)
-                .ok_or(bad(3, "the window exceeds the input"))?;
+                .ok_or(bad(3, "the strided view exceeds the input"))?;
             same_type(ctx, 0, 1)?;
             ctx.resize(5, &input.sizes)?;
             same_type(ctx, 0, 5)?;
@@ -89,7 +89,7 @@ fn prepare_index_reduce(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         && source.sizes.iter().zip(&input.sizes).enumerate().all(alike)
         && (source.rank() == 0 || source.size(dim) == index.numel());
     if !fits {
-        return Err(bad(3, "expected a slice per index"));
+        return Err(bad(3, "source: expected a slice of the input's shape per index"));
     }
     same_type(ctx, 0, 3)?;
     ctx.resize(6, &input.sizes)?;

@@ -237,7 +237,7 @@ fn prepare(
         }
         for (at, (&size, &bound)) in index.sizes.iter().zip(&info.sizes).enumerate() {
             if at != dim && size > bound {
-                return Err(bad(2, "larger than the output"));
+                return Err(bad(2, "index is larger than the output in another dim than `dim`"));
             }
         }
     }
@@ -248,7 +248,10 @@ fn prepare(
         }
         let larger = index.sizes.iter().zip(&source.sizes).any(|(index, own)| index > own);
         if index.numel() > 0 && (source.rank().max(1) != index.rank().max(1) || larger) {
-            return Err(bad(arg, "smaller than the index"));
+            return Err(bad(
+                arg,
+                "source: expected the rank of the index, and at least its size in each dim",
+            ));
         }
     }
     ctx.resize(out, &info.sizes)?;

@@ -15,7 +15,7 @@ kernels! { ADDBMM:
     /// `beta * self + alpha * sum of batch1 * batch2`.
     ADDBMM_OUT =
         Kernel::new("aten::addbmm.out", &[Tensor, Tensor, Tensor, Scalar, Scalar, Out], |ctx| {
-            let mismatched = KernelError::argument(2, "shape does not match the other operand");
+            let mismatched = KernelError::argument(2, "shape does not match argument 1");
             let (_, sizes) =
                 bmm(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(mismatched)?;
             let &[_, rows, columns] = &*sizes else {
@@ -51,7 +51,7 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let info = out.info().clone();
     let (scalar_type, size) = (info.scalar_type, info.scalar_type.size());
     let (batch, columns, k) = (a.size(0), info.size(1), a.size(2));
-    let mismatched = KernelError::argument(0, "shape cannot be broadcast to that of the output");
+    let mismatched = KernelError::argument(0, "shape does not broadcast to that of the output");
     let steps = Steps::broadcast(&info, addend.info()).ok_or(mismatched)?;
     // PyTorch ignores the addend if beta is zero, even NaN.
     let counts = if scalar_type.is_floating() { beta.to_f64() != 0.0 } else { beta.to_i64() != 0 };

@@ -59,12 +59,12 @@ impl Shape {
     fn of(args: &Arguments) -> Result<Self, KernelError> {
         let size = |arg: usize| {
             let size = usize::try_from(args.int(arg)?).ok().filter(|size| *size > 0);
-            size.ok_or(bad(arg, "must be positive"))
+            size.ok_or(bad(arg, "expected at least 1"))
         };
         let sigmoid = match args.optional_string(11)? {
             Some("sigmoid") => true,
             Some("softmax") => false,
-            _ => return Err(bad(11, "must be `sigmoid` or `softmax`")),
+            _ => return Err(bad(11, "expected 'sigmoid' or 'softmax'")),
         };
         let shape = Shape {
             tokens: args.info(0)?.size(0),
@@ -77,16 +77,16 @@ impl Shape {
             sigmoid,
         };
         if shape.active > shape.experts {
-            return Err(bad(5, "must be at most the number of experts (argument 6)"));
+            return Err(bad(5, "expected at most the number of experts (argument 6)"));
         }
         if ![4, 8].contains(&shape.bits) {
-            return Err(bad(10, "must be 4 or 8"));
+            return Err(bad(10, "expected 4 or 8 bits"));
         }
         let whole = |size: usize| size.is_multiple_of(shape.group);
         if !shape.group.is_multiple_of(ELEMENTS) || !whole(shape.dim) || !whole(shape.hidden) {
             return Err(bad(
                 9,
-                "must be a multiple of 16 that divides both sizes (arguments 7 and 8)",
+                "group size: expected a multiple of 16 that divides both sizes (arguments 7 and 8)",
             ));
         }
         Ok(shape)
@@ -158,25 +158,22 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     let shape = Shape::of(ctx)?;
     if ctx.info(0)?.size(1) != shape.dim {
-        return Err(bad(0, "the last size must equal argument 8 (`dim`)"));
+        return Err(bad(0, "last dim: expected the size in argument 8 (`dim`)"));
     }
     let gate = ctx.info(1)?;
     if (gate.size(0), gate.size(1)) != (shape.experts, shape.dim) {
-        return Err(bad(1, "must have a row for each expert"));
+        return Err(bad(1, "expected a row of `dim` (argument 8) elements for each expert"));
     }
     let bias = ctx.info(2)?.numel();
     if bias > 0 && (bias != shape.experts || !shape.sigmoid) {
-        return Err(bad(
-            2,
-            "must be empty, or have an element for each expert and scores of `sigmoid`",
-        ));
+        return Err(bad(2, "expected no elements, or one for each expert and 'sigmoid' scores"));
     }
     let too_large =
-        KernelError::unsupported("sizes of this mixture of experts exceed the address space");
+        KernelError::unsupported("a mixture of experts whose sizes exceed the address space");
     for (arg, packed) in [3, 4].into_iter().zip(shape.packed().ok_or(too_large.clone())?) {
         let (info, len) = (ctx.info(arg)?, packed.len().ok_or(too_large.clone())?);
         if info.size(0) != shape.experts || info.size(1) < len {
-            return Err(bad(arg, "does not have the size of packed weights for each expert"));
+            return Err(bad(arg, "expected a row for each expert that holds its packed weights"));
         }
     }
     let x = ctx.info(0)?.sizes;
@@ -273,12 +270,16 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
         for header in packed.bytes().chunks_exact(len.max(1)) {
             let words = header.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
             if !words.take(2).eq(FORMAT) {
-                return Err(bad(arg, "weights are not in torchao's universal packing"));
+                return Err(bad(
+                    arg,
+                    "weights: expected the header of torchao's universal packing",
+                ));
             }
         }
     }
     let scale = ctx.float(12)? as f32;
-    let too_little = KernelError::unsupported("scratch memory smaller than requested");
+    let too_little =
+        KernelError::unsupported("internal error: scratch memory is smaller than requested");
     let parallel = ctx.parallel();
     let tier = Tier::detect();
     let (sections, slot) = shape.memory(tier).ok_or(too_little.clone())?;

@@ -70,7 +70,7 @@ fn mismatch(arg: usize) -> impl Fn(ShapeMismatch) -> KernelError {
 }
 
 fn short(arg: usize) -> KernelError {
-    KernelError::argument(arg, "data is shorter than the shape requires")
+    KernelError::argument(arg, "internal error: the data is shorter than the shape requires")
 }
 
 fn matrix<E: Stored>(

@@ -53,7 +53,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let scratch = scratch::bytes_for(len, size)?;
     ctx.scratch_at_most(scratch);
     if info.numel() > 0 && power_of_two(length).is_none() {
-        return Err(bad(0, "last size must be a power of two, or 28 times a power of two"));
+        return Err(bad(0, "last dim: expected a power of two, or 28 times a power of two"));
     }
     Ok(Plan::new(invoke).with_scratch(scratch))
 }

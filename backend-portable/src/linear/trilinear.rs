@@ -29,7 +29,7 @@ fn operands(args: &Arguments) -> Result<([View; 3], Sizes, DimSet), KernelError>
         // The lists name dimensions of the result, in any order. Inserting them in ascending order
         // puts each at its final index.
         let added = DimSet::of(&added, rank).filter(|_| rank <= MAX_RANK);
-        let added = added.ok_or(bad(3 + arg, "must be distinct dims of the result"))?;
+        let added = added.ok_or(bad(3 + arg, "expected distinct dims of the result"))?;
         for dim in (0..rank).filter(|dim| added.contains(*dim)) {
             view = view.unsqueeze(dim as i64).ok_or(bad(arg, "too many dims"))?;
         }
@@ -38,13 +38,13 @@ fn operands(args: &Arguments) -> Result<([View; 3], Sizes, DimSet), KernelError>
     let views = [view(0)?, view(1)?, view(2)?];
     let rank = views[0].rank();
     if views.iter().any(|view| view.rank() != rank) {
-        return Err(bad(4, "the tensors must have equal ranks after expansion"));
+        return Err(bad(4, "the tensors differ in rank after expansion"));
     }
     let sizes = broadcast_all(views.iter().map(|view| view.sizes().as_slice()));
-    let sizes = sizes.ok_or(bad(1, "input shapes cannot be broadcast"))?;
+    let sizes = sizes.ok_or(bad(1, "input shapes do not broadcast"))?;
     checked_numel(&sizes).ok_or(bad(0, "the broadcast shape is too large"))?;
     let summed = DimSet::of(&args.ints(6)?, rank);
-    let summed = summed.ok_or(bad(6, "must be distinct dims"))?;
+    let summed = summed.ok_or(bad(6, "expected distinct dims of the result"))?;
     Ok((views, sizes, summed))
 }
 

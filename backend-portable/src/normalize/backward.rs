@@ -74,7 +74,7 @@ impl Rows {
 }
 
 fn shape_mismatch() -> KernelError {
-    KernelError::argument(2, "differs from the last dims of the input")
+    KernelError::argument(2, "normalized_shape differs from the last dims of the input")
 }
 
 /// Checks that the normalized shape matches the input's last dims.
@@ -114,7 +114,7 @@ fn group_fits(args: &Arguments) -> Result<(), KernelError> {
     let plane = checked_numel(input.sizes.get(2..).unwrap_or(&[])).unwrap_or(0);
     for (arg, expected) in [(5, input.size(0)), (6, input.size(1)), (7, plane)] {
         if args.int(arg)? != expected as i64 {
-            return Err(KernelError::argument(arg, "differs from the size of the input"));
+            return Err(KernelError::argument(arg, "expected the size of the input"));
         }
     }
     Ok(())
@@ -131,7 +131,7 @@ fn group(args: &Arguments) -> Result<Rows, KernelError> {
     let period = period.filter(|groups| {
         (1..=channels.max(1)).contains(groups) && channels.is_multiple_of(*groups)
     });
-    let what = "does not divide the number of channels";
+    let what = "number of groups does not divide the number of channels";
     let period = period.ok_or(KernelError::argument(8, what))?;
     let (count, len) = (samples.saturating_mul(period), channels / period * plane);
     Ok(Rows {
@@ -161,7 +161,7 @@ fn prepare(
     ctx.scratch_at_most(scratch);
     fits(ctx)?;
     if grad.sizes != input.sizes {
-        return Err(KernelError::argument(0, "differs from the shape of the input"));
+        return Err(KernelError::argument(0, "gradient: expected the shape of the input"));
     }
     for arg in [0, 1, rows.mean, rows.mean + 1] {
         is_double(ctx, arg)?;
@@ -169,7 +169,7 @@ fn prepare(
     }
     for arg in [rows.mean, rows.mean + 1] {
         if ctx.info(arg)?.numel() != rows.count {
-            return Err(KernelError::argument(arg, "expected a value per row"));
+            return Err(KernelError::argument(arg, "expected an element per normalized row"));
         }
     }
     let weights = input.sizes.get(rows.weights.clone()).unwrap_or(&[]);

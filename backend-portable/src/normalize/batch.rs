@@ -114,7 +114,7 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
         }
         None if !is_training => {
             return Err(KernelError::unsupported(
-                "batch norm without running statistics outside of training",
+                "batch norm without running statistics outside training",
             ));
         }
         None => {}

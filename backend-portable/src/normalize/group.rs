@@ -32,7 +32,7 @@ fn groups(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let groups = groups.filter(|groups| {
         (1..=channels.max(1)).contains(groups) && channels.is_multiple_of(*groups)
     });
-    let what = "does not divide the number of channels";
+    let what = "number of groups does not divide the number of channels";
     Ok((samples, channels, groups.ok_or(KernelError::argument(6, what))?))
 }
 
@@ -48,7 +48,7 @@ fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     ];
     for (arg, expected) in sizes {
         if args.int(arg)? != expected {
-            return Err(KernelError::argument(arg, "differs from the size of the input"));
+            return Err(KernelError::argument(arg, "expected the size of the input"));
         }
     }
     Ok(extent)

@@ -26,7 +26,7 @@ kernels! {
 }
 
 fn shape_mismatch() -> KernelError {
-    KernelError::argument(1, "differs from the last dims of the input")
+    KernelError::argument(1, "normalized_shape differs from the last dims of the input")
 }
 
 /// First normalized dim, number of rows and elements per row, from the input's shape.

@@ -41,7 +41,7 @@ fn expect_shape(args: &Arguments, arg: usize, sizes: &[i32]) -> Result<(), Kerne
     match args.optional_info(arg)? {
         Some(info) if !info.scalar_type.is_floating() => Err(unsupported(arg, info.scalar_type)),
         Some(info) if info.sizes != *sizes => {
-            Err(KernelError::argument(arg, "shape does not match the normalized dims"))
+            Err(KernelError::argument(arg, "expected the shape of the normalized dims"))
         }
         _ => Ok(()),
     }
@@ -170,7 +170,8 @@ fn affine<C: Real>(
         return Ok(());
     }
     let Coefficients { mean, scale, shift } = coefficients;
-    let shape = KernelError::unsupported("scales of this shape");
+    let shape =
+        KernelError::unsupported("a normalization with scales of another shape than its rows");
     let mean = TensorRef::from_slice(sizes, mean).ok_or(shape.clone())?;
     let scale = TensorRef::from_slice(sizes, scale).ok_or(shape.clone())?;
     let shift = TensorRef::from_slice(sizes, shift).ok_or(shape)?;

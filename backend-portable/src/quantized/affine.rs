@@ -187,7 +187,7 @@ impl<'c> Parameter<'c> {
             }
             Token => {
                 steps = Steps::broadcast(info, tensor.info())
-                    .ok_or(bad(arg, "shape cannot be broadcast to that of the input"))?;
+                    .ok_or(bad(arg, "shape does not broadcast to that of the input"))?;
             }
             Numbers | Tensors => {
                 let mut number = [0.0f64];
@@ -233,7 +233,11 @@ fn prepare(ctx: &mut Prepare, form: Form) -> Result<ComputeType, KernelError> {
             _ => Steps::broadcast(&info, &parameter).is_some(),
         };
         if !fits {
-            return Err(bad(arg, "shape does not match the input and the granularity"));
+            return Err(bad(
+                arg,
+                "expected one element, one per channel of `axis`, or a shape that broadcasts to \
+                 the input",
+            ));
         }
     }
     Ok(compute)
@@ -255,7 +259,7 @@ fn check_declared(ctx: &Arguments, arg: usize, found: ScalarType) -> Result<(), 
     if declared.is_none_or(|declared| declared == found) {
         Ok(())
     } else {
-        Err(bad(arg, "dtype differs from that of the tensor"))
+        Err(bad(arg, "declared dtype differs from that of the tensor"))
     }
 }
 
@@ -330,7 +334,7 @@ fn for_each_block<C: Real>(
     let zero = Parameter::new(ctx, form, 2, &info, 0.0)?;
     let out = ctx.out(form.out())?.into_bytes();
     let own = Steps::broadcast(&info, input.info())
-        .ok_or(bad(0, "shape cannot be broadcast to that of the output"))?;
+        .ok_or(bad(0, "shape does not broadcast to that of the output"))?;
     let walk = Walk::new(&info, &[own, scale.steps, zero.steps]);
     let [step, scale_step, zero_step] = walk.inner_steps();
     let size = info.scalar_type.size();

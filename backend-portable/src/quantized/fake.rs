@@ -67,7 +67,7 @@ fn prepare(ctx: &mut Prepare, form: Form, by: [InvokeFn; 2]) -> Result<Plan, Ker
     let input = ctx.info(0)?;
     let (low, out) = (form.bounds(), form.bounds() + 2);
     if ctx.int(low)? > ctx.int(low + 1)? {
-        return Err(bad(low, "must not exceed `quant_max`"));
+        return Err(bad(low, "quant_min: expected at most quant_max"));
     }
     let count = match form {
         Form::Numbers => 0,
@@ -79,7 +79,7 @@ fn prepare(ctx: &mut Prepare, form: Form, by: [InvokeFn; 2]) -> Result<Plan, Ker
         let found = ctx.info(arg)?;
         ComputeType::of_any(found.scalar_type).ok_or(unsupported(arg, found.scalar_type))?;
         if found.numel() != count || found.rank() > 1 {
-            return Err(bad(arg, "shape does not match the input and the granularity"));
+            return Err(bad(arg, "expected one element, or one per channel of `axis`"));
         }
     }
     for (arg, wanted) in [(out, input.scalar_type), (out + 1, ScalarType::Bool)] {

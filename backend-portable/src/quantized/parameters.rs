@@ -16,7 +16,7 @@ kernels! { PARAMETERS:
         &[Tensor, Int, Int, Float, Int, Out, Out],
         |ctx| {
             if ctx.int(1)? >= ctx.int(2)? {
-                return Err(bad(1, "must be less than `quant_max`"));
+                return Err(bad(1, "quant_min: expected less than quant_max"));
             }
             ctx.resize(5, &[1])?;
             ctx.resize(6, &[1])?;

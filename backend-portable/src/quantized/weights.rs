@@ -87,7 +87,7 @@ kernels! { WEIGHTS:
         |ctx| {
             let (a, b) = (ctx.info(0)?, ctx.info(5)?);
             if a.sizes != b.sizes {
-                return Err(bad(5, "shape differs from that of the other operand"));
+                return Err(bad(5, "expected the shape of argument 0"));
             }
             ctx.resize(14, &a.sizes)?;
             let out = ctx.info(14)?;
@@ -121,7 +121,11 @@ impl Groups {
             found => return Err(KernelError::rank(arg, found)),
         };
         if scales.size(0) != rows || count == 0 || !scales.is_contiguous() {
-            return Err(bad(arg, "must have the same number of scales for each row"));
+            return Err(bad(
+                arg,
+                "scales: expected a row of at least one contiguous scale for each row of the \
+                 weights",
+            ));
         }
         Ok(Groups { count, group: columns.div_ceil(count).max(1) })
     }
@@ -158,7 +162,7 @@ fn prepare_embedding(
     let mut types = [(1, scales.scalar_type), (1, scales.scalar_type)];
     if let Some(zeros) = ctx.optional_info(2)? {
         if zeros.sizes != scales.sizes || !zeros.is_contiguous() {
-            return Err(bad(2, "shape must be that of the scales"));
+            return Err(bad(2, "zero points: expected the shape of the scales, contiguous"));
         }
         types[1] = (2, zeros.scalar_type);
     }
@@ -265,17 +269,20 @@ fn prepare_mixed(
         return Err(unsupported(2, scales.scalar_type));
     }
     if input.size(1) != weight.size(shared) {
-        return Err(bad(1, "dim k differs from that of the input"));
+        return Err(bad(
+            1,
+            "weights: expected as many rows or columns as the last dim of the input",
+        ));
     }
     if shared == 0 && scales.rank() != 1 {
         return Err(KernelError::rank(2, scales.rank()));
     }
     Groups::new(&scales, weight.size(0), weight.size(1), 2)?;
     if ctx.optional_info(3)?.is_some() {
-        return Err(KernelError::unsupported("zero points of mixed-dtype matrix multiplication"));
+        return Err(KernelError::unsupported("zero points in mixed-dtype GEMM"));
     }
     let sizes = [input.sizes.first(), weight.sizes.get(1 - shared)];
-    let [Some(&rows), Some(&columns)] = sizes else { return Err(bad(0, "must be a matrix")) };
+    let [Some(&rows), Some(&columns)] = sizes else { return Err(bad(0, "expected 2 dims")) };
     ctx.resize(out, &[rows, columns])?;
     let target = ctx.info(out)?;
     if !target.scalar_type.is_floating() {

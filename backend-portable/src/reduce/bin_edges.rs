@@ -17,7 +17,7 @@ kernels! {
         "aten::histogram.bin_ct_out",
         &[Tensor, Int, OptionalFloatList, OptionalTensor, Bool, Out, Out],
         |ctx| {
-            let few = KernelError::argument(1, "must be positive and fit in 32 bits");
+            let few = KernelError::argument(1, "number of bins: expected 1 to 2^31 - 2");
             let edges = ctx.info(6)?.numel();
             ctx.scratch_at_most(scratch_for(edges)?);
             let bins = usize::try_from(ctx.int(1)?).ok().filter(|bins| *bins > 0).ok_or(few)?;
@@ -36,7 +36,7 @@ kernels! {
             let bins = ctx.info(1)?;
             let count = if bins.rank() == 1 { bins.size(0).checked_sub(1) } else { None };
             let count = count.filter(|count| *count > 0);
-            let too_few = KernelError::argument(1, "edges must be 1D with at least two values");
+            let too_few = KernelError::argument(1, "edges: expected 1 dim of at least two values");
             let count = count.ok_or(too_few)?;
             if bins.scalar_type != ctx.info(0)?.scalar_type {
                 return Err(unsupported(1, bins.scalar_type));
@@ -72,11 +72,13 @@ fn prepare(
             return Err(KernelError::argument(weight, "expected a weight per value"));
         }
         if info.strides() != input.strides() {
-            return Err(KernelError::unsupported("weights in another memory order than values"));
+            return Err(KernelError::unsupported(
+                "weights in another memory order than the values",
+            ));
         }
     }
     let edges = i32::try_from(bins).ok().and_then(|bins| Some((bins, bins.checked_add(1)?)));
-    let large = KernelError::argument(1, "must be positive and fit in 32 bits");
+    let large = KernelError::argument(1, "number of bins: expected 1 to 2^31 - 2");
     let (bins, edges) = edges.ok_or(large)?;
     for (out, size) in [(weight + 2, bins), (weight + 3, edges)] {
         ctx.resize(out, &[size])?;
@@ -138,7 +140,7 @@ pub(super) fn checked_ends(
     [low, high]: [f64; 2],
 ) -> Result<[f64; 2], KernelError> {
     if !low.is_finite() || !high.is_finite() || low > high {
-        return Err(KernelError::argument(2, "range must be finite and ordered"));
+        return Err(KernelError::argument(2, "range: expected finite limits in increasing order"));
     }
     let margin = if low == high { 0.5 } else { 0.0 };
     Ok([low - margin, high + margin].map(|end| rounded(scalar_type, end)))

@@ -31,7 +31,7 @@ kernels! {
                 };
             }
             if ctx.int(2)? < 0 {
-                return Err(KernelError::argument(2, "must not be negative"));
+                return Err(KernelError::argument(2, "minlength: expected at least 0"));
             }
             expect_type(ctx, 3, made)?;
             let rank = ctx.info(3)?.rank();
@@ -61,10 +61,15 @@ fn bincount(ctx: &mut Invoke) -> Result<(), KernelError> {
         largest = largest.max(number);
     });
     if least < 0 {
-        return Err(KernelError::argument(0, "values must not be negative"));
+        return Err(KernelError::argument(0, "values: expected at least 0"));
     }
     let count = i32::try_from(largest.saturating_add(1).max(ctx.int(2)?));
-    ctx.resize(3, &[count.map_err(|_| KernelError::argument(0, "a value is too large"))?])?;
+    ctx.resize(
+        3,
+        &[count.map_err(|_| {
+            KernelError::argument(0, "the largest value or minlength exceeds 2^31 - 2")
+        })?],
+    )?;
     let mut out = ctx.out(3)?;
     let scalar_type = out.scalar_type;
     out.bytes_mut().fill(0);

@@ -33,7 +33,7 @@ const GRAIN: usize = 1 << 14;
 pub(super) fn check_norm(args: &Arguments, arg: usize) -> Result<(), KernelError> {
     let p = args.float(arg)?;
     // This also rejects NaN.
-    if p >= 0.0 { Ok(()) } else { Err(KernelError::argument(arg, "must not be negative")) }
+    if p >= 0.0 { Ok(()) } else { Err(KernelError::argument(arg, "p: expected at least 0")) }
 }
 
 fn prepare_between(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -138,7 +138,7 @@ fn prepare_within(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(KernelError::rank(0, input.rank()));
     }
     let pairs = pairs(input.size(0)).and_then(|pairs| i32::try_from(pairs).ok());
-    let many = KernelError::argument(0, "has too many pairs of rows");
+    let many = KernelError::argument(0, "more than 2^31 - 1 pairs of rows");
     ctx.resize(2, &[pairs.ok_or(many)?])?;
     by_type(ctx, 0, [within::<f32>, within::<f64>])?;
     by_type(ctx, 2, [within::<f32>, within::<f64>])

@@ -82,7 +82,7 @@ fn prepare_within(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if input.rank() != 2 {
         return Err(KernelError::rank(1, input.rank()));
     }
-    let many = KernelError::argument(1, "has too many pairs of rows");
+    let many = KernelError::argument(1, "more than 2^31 - 1 pairs of rows");
     let made = pairs(input.size(0)).and_then(|pairs| i32::try_from(pairs).ok());
     let made = [made.ok_or(many)?];
     expect(ctx, &[(0, &made), (3, &made)])?;

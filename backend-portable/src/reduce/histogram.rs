@@ -18,7 +18,10 @@ const BLOCK: usize = 64;
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let bins = i32::try_from(ctx.int(1)?).ok().filter(|bins| *bins > 0);
-    ctx.resize(4, &[bins.ok_or(KernelError::argument(1, "must be positive and fit in 32 bits"))?])?;
+    ctx.resize(
+        4,
+        &[bins.ok_or(KernelError::argument(1, "number of bins: expected 1 to 2^31 - 1"))?],
+    )?;
     let (found, made) = (ctx.info(0)?.scalar_type, ctx.info(4)?.scalar_type);
     if found != made {
         return Err(unsupported(4, made));
@@ -64,7 +67,7 @@ fn histogram<C: Real + PartialOrd>(ctx: &mut Invoke) -> Result<(), KernelError> 
     }
     let is_finite = |value: C| value.to_f64().is_finite();
     if !is_finite(low) || !is_finite(high) || low > high {
-        return Err(KernelError::argument(2, "range must be finite and ordered"));
+        return Err(KernelError::argument(2, "range: expected finite limits in increasing order"));
     }
     let mut out = ctx.out(4)?;
     let bins = out.numel();

@@ -62,7 +62,8 @@ kernels! { BINS:
             for column in 0..columns {
                 let info = ctx.list_info(1, column)?;
                 let info = info.filter(|info| info.rank() == 1 && info.size(0) > 1);
-                let too_few = KernelError::argument(1, "edges must be 1D with at least two values");
+                let too_few = KernelError::argument(1, "edges: expected 1 dim of at least two \
+                                                        values");
                 let info = info.ok_or(too_few)?;
                 if info.scalar_type != of {
                     return Err(unsupported(1, info.scalar_type));
@@ -110,7 +111,7 @@ fn counts(args: &Arguments, columns: usize) -> Result<Sizes, KernelError> {
     let mut counts = Sizes::new();
     for count in args.ints(1)? {
         let count = i32::try_from(count).ok().filter(|count| (1..i32::MAX).contains(count));
-        let few = KernelError::argument(1, "must be positive and fit in 32 bits");
+        let few = KernelError::argument(1, "number of bins: expected 1 to 2^31 - 2");
         counts.push(count.ok_or(few)?).map_err(|_| too_many_bins())?;
     }
     Ok(counts)

@@ -96,7 +96,7 @@ pub(crate) fn reduced_of_some(
     let dims = form.dims(ctx, input.rank())?;
     let results = reduced_shape(&input.sizes, dims, false);
     if reduced_count(&input.sizes, dims) == 0 && !results.contains(&0) {
-        return Err(KernelError::argument(0, "the reduction has no values"));
+        return Err(KernelError::argument(0, "the reduced dims are empty"));
     }
     Ok(input)
 }

@@ -46,7 +46,12 @@ impl Reduction {
             Some("prod") => Reduction::Product,
             Some("min") => Reduction::Min,
             Some("max") => Reduction::Max,
-            _ => return Err(KernelError::argument(1, "unknown reduction")),
+            _ => {
+                return Err(KernelError::argument(
+                    1,
+                    "expected 'sum', 'mean', 'prod', 'min' or 'max'",
+                ));
+            }
         })
     }
 
@@ -81,7 +86,7 @@ fn segment_arg(args: &Arguments) -> Result<(usize, usize), KernelError> {
     match (args.is_none(2), args.is_none(4)) {
         (false, _) => Ok((2, 0)),
         (true, false) => Ok((4, 1)),
-        (true, true) => Err(KernelError::argument(2, "lengths or offsets are required")),
+        (true, true) => Err(KernelError::argument(2, "expected lengths or offsets, found neither")),
     }
 }
 
@@ -99,7 +104,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let axis = ctx.int(5)?;
     let axis = if axis < 0 { axis.saturating_add(rank) } else { axis };
     let last = ends.rank().checked_sub(1).filter(|last| i64::try_from(*last) == Ok(axis));
-    let unlike = KernelError::argument(5, "axis must be the last dim of lengths or offsets");
+    let unlike = KernelError::argument(5, "axis: expected the last dim of lengths or offsets");
     let axis = last.ok_or(unlike)?;
     let outer = data.sizes.get(..axis).filter(|_| axis < data.rank());
     let segments = ends.size(axis).checked_sub(more).and_then(|count| i32::try_from(count).ok());
@@ -159,7 +164,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (axis, rank) = (ends.rank().saturating_sub(1), data.rank());
     let (size, step) = (data.info().size(axis), stride(data.info(), axis));
     let segments = ends.info().size(axis).saturating_sub(more);
-    let outside = || KernelError::argument(arg, "a segment is outside of the data");
+    let outside = || KernelError::argument(arg, "a segment lies outside the data");
     for outer in 0..index_count(data.info(), 0..axis) {
         let number = |segment: usize| -> Result<usize, KernelError> {
             let at = offset_of(ends.info(), 0..axis, outer)

@@ -63,8 +63,10 @@ kernels! { BLOCKS:
         };
         let divides = |tile: &i32| *tile > 0 && height % tile == 0 && width % tile == 0;
         let tile = i32::try_from(ctx.int(1)?).ok().filter(divides);
-        let tile = tile.ok_or(bad(1, "must be positive and divide height and width"))?;
-        let tiles = (height / tile).checked_mul(width / tile).ok_or(bad(0, "too large"))?;
+        let tile = tile.ok_or(bad(1, "tile size: expected a positive divisor of height and \
+                                      width"))?;
+        let tiles = (height / tile).checked_mul(width / tile).ok_or(bad(0, "more than 2^31 - 1 \
+                                                                            tiles"))?;
         ctx.resize(2, &[tiles, channels, tile, tile])?;
         same_type(ctx, 0, 2)?;
         Ok(Plan::new(|ctx| {
@@ -156,14 +158,14 @@ fn pixels(ctx: &Arguments) -> Result<([i64; 3], i64), KernelError> {
     };
     let factor = ctx.int(1)?;
     if factor <= 0 || i32::try_from(factor).is_err() {
-        return Err(bad(1, "must be positive"));
+        return Err(bad(1, "scale factor: expected 1 to 2^31 - 1"));
     }
     Ok(([channels.into(), height.into(), width.into()], factor))
 }
 
 fn prepare_pixels(ctx: &mut Prepare, last: [Option<i64>; 3]) -> Result<(), KernelError> {
     let mut sizes = ctx.info(0)?.sizes;
-    let misfit = bad(1, "must divide the sizes of the input");
+    let misfit = bad(1, "scale factor does not divide the input shape");
     if let Some(target) = sizes.last_chunk_mut::<3>() {
         for (size, last) in target.iter_mut().zip(last) {
             let last = last.and_then(|last| i32::try_from(last).ok());
@@ -242,7 +244,7 @@ fn clear<E: Item>(info: &TensorInfo, out: &mut [E], diagonal: i64, lower: bool) 
 
 fn halves(ctx: &Arguments) -> Result<(View, View), KernelError> {
     let (info, view) = (ctx.info(0)?, input(ctx)?);
-    let odd = bad(1, "must be a dim of even size");
+    let odd = bad(1, "expected a dim of even size");
     let dim = ctx.int(1)?;
     let size = normalize_dim(dim, info.rank()).and_then(|dim| info.sizes.get(dim));
     let half = i64::from(*size.filter(|size| **size % 2 == 0).ok_or(odd.clone())?) / 2;
@@ -271,14 +273,17 @@ fn repeat_interleave<T: crate::number::Number>(ctx: &mut Invoke) -> Result<(), K
     for repeat in repeats {
         let repeat = repeat.to_i64();
         if repeat < 0 {
-            return Err(bad(0, "repeats must not be negative"));
+            return Err(bad(0, "repeats: expected at least 0"));
         }
         total = total.saturating_add(repeat);
     }
     if ctx.optional_int(1)?.is_some_and(|size| size != total) {
-        return Err(bad(1, "must be the sum of the repeats"));
+        return Err(bad(1, "output_size: expected the sum of the repeats"));
     }
-    ctx.resize(2, &[i32::try_from(total).map_err(|_| bad(0, "too many repeats"))?])?;
+    ctx.resize(
+        2,
+        &[i32::try_from(total).map_err(|_| bad(0, "repeats add up to more than 2^31 - 1"))?],
+    )?;
     let mut out = ctx.out(2)?.into_data::<T>()?.iter_mut();
     for (index, repeat) in repeats.iter().enumerate() {
         let count = usize::try_from(repeat.to_i64()).unwrap_or(0);

@@ -61,13 +61,16 @@ kernels! { JOINING:
 }
 
 fn item(ctx: &Arguments, position: usize) -> Result<TensorInfo, KernelError> {
-    ctx.list_info(0, position)?.ok_or(bad(0, "a tensor is missing"))
+    ctx.list_info(0, position)?.ok_or(bad(0, "a tensor of the list is missing"))
 }
 
 fn cat_rule(ctx: &Arguments) -> Result<(Sizes, usize), KernelError> {
     let shapes =
         (0..ctx.list_len(0)?).map(|position| item(ctx, position).ok().map(|info| info.sizes));
-    cat(shapes, ctx.int(1)?).ok_or(bad(0, "the shapes cannot be concatenated over this dim"))
+    cat(shapes, ctx.int(1)?).ok_or(bad(
+        0,
+        "expected at least one tensor, and shapes that differ at most in argument 1 (`dim`)",
+    ))
 }
 
 fn stack_rule(ctx: &Arguments) -> Result<(Sizes, usize), KernelError> {
@@ -111,11 +114,12 @@ fn join(ctx: &mut Invoke, dim: usize, stack: bool) -> Result<(), KernelError> {
     let row = unit.saturating_mul(info.size(dim));
     let mut offset = 0;
     for position in 0..ctx.list_len(0)? {
-        let tensor = ctx.list_tensor(0, position)?.ok_or(bad(0, "a tensor is missing"))?;
+        let tensor =
+            ctx.list_tensor(0, position)?.ok_or(bad(0, "a tensor of the list is missing"))?;
         if !stack && tensor.sizes == [0] {
             continue;
         }
-        let mut view = View::of(tensor.info()).ok_or(bad(0, "too large"))?;
+        let mut view = View::of(tensor.info()).ok_or(bad(0, "shape is too large"))?;
         if stack {
             let dim = i64::try_from(dim).unwrap_or(-1);
             view = view.unsqueeze(dim).ok_or(bad(1, "dim out of range"))?;
@@ -123,7 +127,7 @@ fn join(ctx: &mut Invoke, dim: usize, stack: bool) -> Result<(), KernelError> {
         let part = TensorInfo { sizes: view.sizes().clone(), ..info.clone() };
         let len = unit.saturating_mul(part.size(dim));
         if offset + len > row {
-            return Err(bad(0, "larger than the output"));
+            return Err(bad(0, "the tensors exceed the output in the joined dim"));
         }
         let walk = walk_of(&part, &view)?;
         fill_rows(ctx, &walk, &tensor, info.scalar_type, out, row, offset..offset + len);
@@ -226,9 +230,9 @@ fn prepare_scatter(
     invoke: InvokeFn,
 ) -> Result<Plan, KernelError> {
     let (info, source) = (ctx.info(0)?, ctx.info(1)?);
-    let view = target(ctx, View::of(&info).ok_or(bad(0, "too large"))?)?;
+    let view = target(ctx, View::of(&info).ok_or(bad(0, "shape is too large"))?)?;
     if *view.sizes() != source.sizes {
-        return Err(bad(1, "shape differs from that of the replaced part"));
+        return Err(bad(1, "source: expected the shape of the replaced part"));
     }
     ctx.resize(out, &info.sizes)?;
     same_type(ctx, 0, out)?;
@@ -245,9 +249,9 @@ fn invoke_scatter(ctx: &mut Invoke, out: usize, target: Target) -> Result<(), Ke
     let info = out.info().clone();
     let size = info.scalar_type.size();
     let out = out.into_bytes();
-    let view = target(ctx, View::of(&info).ok_or(bad(0, "too large"))?)?;
+    let view = target(ctx, View::of(&info).ok_or(bad(0, "shape is too large"))?)?;
     if *view.sizes() != source.sizes {
-        return Err(bad(1, "shape differs from that of the replaced part"));
+        return Err(bad(1, "source: expected the shape of the replaced part"));
     }
     // The source is dense; the walk yields the output positions of its elements.
     let walk = Walk::new(source.info(), &[steps_of(&view)]);
@@ -263,8 +267,10 @@ fn invoke_scatter(ctx: &mut Invoke, out: usize, target: Target) -> Result<(), Ke
         });
         return Ok(());
     }
-    let elements =
-        Walk::new(source.info(), &[steps_of(&View::of(source.info()).ok_or(bad(1, "too large"))?)]);
+    let elements = Walk::new(
+        source.info(),
+        &[steps_of(&View::of(source.info()).ok_or(bad(1, "shape is too large"))?)],
+    );
     walk.for_each_run(0, walk.numel(), &mut |start, [at], len| {
         for index in 0..len {
             let at = at.wrapping_add(step.wrapping_mul(index as isize));
@@ -291,5 +297,5 @@ fn select(ctx: &Arguments, view: View) -> Result<View, KernelError> {
 
 fn diagonal(ctx: &Arguments, view: View) -> Result<View, KernelError> {
     view.diagonal(ctx.int(2)?, ctx.int(3)?, ctx.int(4)?)
-        .ok_or(bad(3, "a diagonal needs two different dims"))
+        .ok_or(bad(3, "diagonal: expected two different dims in range"))
 }

@@ -80,7 +80,7 @@ pub(crate) fn updated<'c>(
     }
     let input = ctx.tensor(0)?;
     let mut out = ctx.out(out)?;
-    let whole = View::of(input.info()).ok_or(bad(0, "too large"))?;
+    let whole = View::of(input.info()).ok_or(bad(0, "shape is too large"))?;
     let walk = walk_of(out.info(), &whole)?;
     moves::copy(ctx.parallel(), input.scalar_type.size(), &walk, input.bytes(), out.bytes_mut());
     Ok(out)

@@ -45,7 +45,9 @@ kernels! { PADDING:
     CONSTANT_PAD_ND_OUT =
         Kernel::new("aten::constant_pad_nd.out", &[Tensor, IntList, ScalarParam, Out], |ctx| {
             let info = ctx.info(0)?;
-            let sizes = pad(&info.sizes, &pads(ctx, 1)?).ok_or(bad(1, "does not match the input"))?;
+            let what = "padding: expected two values for each of at most all dims, and a result of \
+                        at least 0 elements per dim";
+            let sizes = pad(&info.sizes, &pads(ctx, 1)?).ok_or(bad(1, what))?;
             ctx.resize(3, &sizes)?;
             same_type(ctx, 0, 3)?;
             element_bytes(info.scalar_type, ctx.scalar(2)?)
@@ -58,7 +60,7 @@ kernels! { PADDING:
     /// `aten::repeat.out(self, repeats, out)`: repeats the tensor over each dim.
     REPEAT_OUT = Kernel::new("aten::repeat.out", &[Tensor, IntList, Out], |ctx| {
         let sizes = repeat(&ctx.info(0)?.sizes, &ctx.ints(1)?)
-            .ok_or(bad(1, "expected a nonnegative integer per dim"))?;
+            .ok_or(bad(1, "repeats: expected an integer of at least 0 per dim"))?;
         ctx.resize(2, &sizes)?;
         same_type(ctx, 0, 2)?;
         Ok(Plan::new(|ctx| {
@@ -79,7 +81,9 @@ kernels! { PADDING:
             || !dims.is_empty() && dims.len() != shifts.len()
             || dims.iter().any(|&dim| info.rank() == 0 || normalize_dim(dim, info.rank()).is_none())
         {
-            return Err(bad(2, "expected one dim in range per shift; without dims, one shift and a contiguous input"));
+            let what = "expected a dim per shift, in range; without dims, one shift and a \
+                        contiguous input";
+            return Err(bad(2, what));
         }
         ctx.resize(3, &info.sizes)?;
         same_type(ctx, 0, 3)?;
@@ -171,7 +175,9 @@ type Pads = heapless::Vec<i64, { 2 * MAX_RANK }, u8>;
 pub(crate) fn pads(ctx: &Arguments, arg: usize) -> Result<Pads, KernelError> {
     let mut pads = Pads::new();
     for position in 0..ctx.list_len(arg)? {
-        pads.push(ctx.list_int(arg, position)?).map_err(|_| bad(arg, "too long"))?;
+        pads.push(ctx.list_int(arg, position)?).map_err(|_| {
+            bad(arg, "padding: more values than two per dim of the highest supported rank")
+        })?;
     }
     Ok(pads)
 }
@@ -201,15 +207,15 @@ pub(crate) fn edge_sizes(
         return Err(KernelError::rank(input, info.rank()));
     }
     if pads.len() != 2 * dims {
-        return Err(bad(list, "expected two integers per dim"));
+        return Err(bad(list, "padding: expected two integers per padded dim"));
     }
     for (&size, pads) in info.sizes.iter().rev().zip(pads.chunks(2)) {
         let too_much = |&pad: &i64| reflects && pad >= i64::from(size);
         if size == 0 || pads.iter().any(too_much) {
-            return Err(bad(list, "padding exceeds the size of the input"));
+            return Err(bad(list, "padding: the dim is empty, or the reflection exceeds it"));
         }
     }
-    pad(&info.sizes, &pads).ok_or(bad(list, "does not match the input"))
+    pad(&info.sizes, &pads).ok_or(bad(list, "padding: the padded shape is negative or too large"))
 }
 
 /// Normalizes a shift to `0..len`.

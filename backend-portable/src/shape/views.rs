@@ -96,7 +96,7 @@ kernels! { VIEWS:
     RESHAPE_ALIAS_COPY_OUT =
         Kernel::new("aten::_reshape_alias_copy.out", &[Tensor, IntList, IntList, Out], |ctx| {
             let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
-                .ok_or(bad(1, "differs from the number of elements of the input"))?;
+                .ok_or(bad(1, "expected a shape with as many elements as the input"))?;
             ctx.resize(3, &sizes)?;
             same_type(ctx, 0, 3)?;
             Ok(Plan::new(|ctx| {
@@ -111,7 +111,7 @@ kernels! { VIEWS:
         use torchlet_core::ScalarType as S;
         let (input, found) = (ctx.info(0)?, ctx.info(1)?.scalar_type);
         let Some((2, sizes)) = input.sizes.split_last() else {
-            return Err(bad(0, "the last dim must have size 2"));
+            return Err(bad(0, "last dim: expected size 2"));
         };
         ctx.resize(1, sizes)?;
         let fits = matches!(
@@ -130,7 +130,7 @@ kernels! { VIEWS:
             let last = u8::try_from(pairs.rank()).map_err(|_| deep.clone())?;
             pairs.sizes.push(2).map_err(|_| deep.clone())?;
             pairs.dim_order.push(last).map_err(|_| deep)?;
-            let view = View::of(input.info()).ok_or(bad(0, "too large"))?;
+            let view = View::of(input.info()).ok_or(bad(0, "shape is too large"))?;
             let walk = walk_of(&pairs, &view)?;
             let size = input.scalar_type.size();
             moves::copy(ctx.parallel(), size, &walk, input.bytes(), out.into_bytes());
@@ -140,7 +140,7 @@ kernels! { VIEWS:
     /// `aten::view_copy.out(self, size, out)`: the elements in row-major order in another shape.
     VIEW_COPY_OUT = Kernel::new("aten::view_copy.out", &[Tensor, IntList, Out], |ctx| {
         let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
-            .ok_or(bad(1, "differs from the number of elements of the input"))?;
+            .ok_or(bad(1, "expected a shape with as many elements as the input"))?;
         ctx.resize(2, &sizes)?;
         same_type(ctx, 0, 2)?;
         Ok(Plan::new(|ctx| {
@@ -159,7 +159,7 @@ kernels! { VIEWS:
             let parts = match part {
                 0 if size == 0 => 1,
                 1.. => (size / part + i64::from(size % part != 0)).max(1),
-                _ => return Err(bad(1, "must be positive")),
+                _ => return Err(bad(1, "split size: expected at least 1")),
             };
             let parts = usize::try_from(parts).map_err(|_| bad(1, "too many parts"))?;
             prepare_parts(ctx, 3, parts, split, |ctx| invoke_parts(ctx, 3, split))
@@ -176,7 +176,7 @@ kernels! { VIEWS:
                 sum = sum.saturating_add(ctx.list_int(1, position)?);
             }
             if sum != dim_size(ctx, ctx.int(2)?, 2)? {
-                return Err(bad(1, "must add up to the size of the dim"));
+                return Err(bad(1, "split sizes: expected the size of the dim as their sum"));
             }
             prepare_parts(ctx, 3, parts, split_sizes, |ctx| invoke_parts(ctx, 3, split_sizes))
         });
@@ -215,24 +215,24 @@ pub(crate) fn invoke(ctx: &mut Invoke, out: usize, rule: Rule) -> Result<(), Ker
 
 /// Returns the unchanged input as a view.
 pub(crate) fn input(ctx: &Arguments) -> Result<View, KernelError> {
-    View::of(&ctx.info(0)?).ok_or(bad(0, "too large"))
+    View::of(&ctx.info(0)?).ok_or(bad(0, "shape is too large"))
 }
 
 fn permute(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.permute(&ctx.ints(1)?).ok_or(bad(1, "must be a permutation of the dims"))
+    input(ctx)?.permute(&ctx.ints(1)?).ok_or(bad(1, "expected a permutation of the dims"))
 }
 
 fn transpose(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .transpose(ctx.int(1)?, ctx.int(2)?)
-        .ok_or(bad(1, "this or the next argument is out of range"))
+        .ok_or(bad(1, "the dim in this or the next argument is out of range"))
 }
 
 fn t(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
     match view.rank() {
         0 | 1 => Ok(view),
-        2 => view.transpose(0, 1).ok_or(bad(0, "rank must be at most 2")),
+        2 => view.transpose(0, 1).ok_or(bad(0, "expected at most 2 dims")),
         found => Err(KernelError::rank(0, found)),
     }
 }
@@ -256,7 +256,7 @@ fn unsqueeze(ctx: &Arguments) -> Result<View, KernelError> {
 }
 
 fn expand(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.expand(&ctx.ints(1)?).ok_or(bad(1, "the input cannot be expanded to this shape"))
+    input(ctx)?.expand(&ctx.ints(1)?).ok_or(bad(1, "the input does not broadcast to this shape"))
 }
 
 fn slice(ctx: &Arguments) -> Result<View, KernelError> {
@@ -285,20 +285,20 @@ fn narrow(ctx: &Arguments) -> Result<View, KernelError> {
 fn diagonal(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .diagonal(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
-        .ok_or(bad(2, "a diagonal needs two different dims"))
+        .ok_or(bad(2, "diagonal: expected two different dims in range"))
 }
 
 fn unfold(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .unfold(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
-        .ok_or(bad(2, "size or step of the windows is invalid"))
+        .ok_or(bad(2, "unfold: the size exceeds the dim, or the step is not positive"))
 }
 
 fn as_strided(ctx: &Arguments) -> Result<View, KernelError> {
     let (sizes, strides) = (ctx.ints(1)?, ctx.ints(2)?);
     let offset = ctx.optional_int(3)?.unwrap_or(0);
     View::as_strided(ctx.info(0)?.numel(), &sizes, &strides, offset)
-        .ok_or(bad(2, "the strides exceed the input"))
+        .ok_or(bad(2, "the strided view exceeds the input"))
 }
 
 fn flip(ctx: &Arguments) -> Result<View, KernelError> {
@@ -319,14 +319,14 @@ pub(crate) fn reshape(
     to: &TensorInfo,
     out: &mut [u8],
 ) -> Result<(), KernelError> {
-    let wrong = bad(0, "differs from the output in its number of elements");
+    let wrong = bad(0, "internal error: input and output differ in their number of elements");
     if from.numel() != to.numel() {
         return Err(wrong);
     }
     let size = from.scalar_type.size();
     // Contiguous memory can be viewed in any shape, so the walk uses the shape of the other side.
     let contiguous = |info: &TensorInfo| {
-        TensorInfo::contiguous(info.scalar_type, &info.sizes).ok_or(bad(0, "too large"))
+        TensorInfo::contiguous(info.scalar_type, &info.sizes).ok_or(bad(0, "shape is too large"))
     };
     let walk = if to.is_contiguous() {
         walk_of(&contiguous(from)?, &View::of(from).ok_or(wrong)?)?

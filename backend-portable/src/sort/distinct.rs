@@ -36,7 +36,7 @@ kernels! {
                 return Err(KernelError::layout(5));
             }
             if u32::try_from(input.numel()).is_err() {
-                return Err(KernelError::argument(0, "shape is too large"));
+                return Err(KernelError::argument(0, "more than 2^32 - 1 elements"));
             }
             let scratch = scratch::bytes_for(input.numel(), if wide { 16 } else { 8 })?;
             let functions: [InvokeFn; 2] = [unique::<u64>, unique::<u128>];
@@ -55,7 +55,8 @@ fn unique<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let entries = &*entries;
     let same = |a: &E, b: &E| a.key() == b.key() && !(floating && a.key() == E::NAN);
     let count = entries.chunk_by(same).count();
-    let count = i32::try_from(count).map_err(|_| KernelError::unsupported("too many results"))?;
+    let count = i32::try_from(count)
+        .map_err(|_| KernelError::unsupported("more than 2^31 - 1 distinct values"))?;
     ctx.resize(4, &[count])?;
     if wants_inverse {
         ctx.resize(5, &input.sizes)?;

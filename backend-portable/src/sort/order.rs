@@ -43,7 +43,7 @@ kernels! {
         |ctx| {
             let [k] = counts(ctx, [1], 2)?;
             if k == 0 {
-                return Err(KernelError::argument(1, "must be positive"));
+                return Err(KernelError::argument(1, "k: expected at least 1"));
             }
             prepare(ctx, KTH, Shape::One(3), [kth_value::<u64>, kth_value::<u128>])
         },
@@ -133,7 +133,7 @@ fn counts<const N: usize>(
     let mut counts = [0; N];
     for (count, arg) in counts.iter_mut().zip(which) {
         let found = usize::try_from(args.int(arg)?).ok().filter(|count| *count <= len);
-        let what = "exceeds the size of the dim";
+        let what = "k: expected 0 to the size of the dim";
         *count = found.ok_or(KernelError::argument(arg, what))?;
     }
     Ok(counts)
@@ -165,7 +165,7 @@ fn prepare(
             let dims = DimSet::of(&[dim as i64], input.rank()).unwrap_or(DimSet::NONE);
             sizes = reduced_shape(&input.sizes, dims, ctx.bool(keep)?);
             if len == 0 && !sizes.contains(&0) {
-                return Err(KernelError::argument(0, "the reduction has no values"));
+                return Err(KernelError::argument(0, "the reduced dim is empty"));
             }
         }
     }
@@ -382,7 +382,10 @@ fn prepare_median(ctx: &mut Prepare, functions: [InvokeFn; 2]) -> Result<Plan, K
     expect_type(ctx, 1, input.scalar_type)?;
     let numel = input.numel();
     if numel == 0 && !input.scalar_type.is_floating() || u32::try_from(numel).is_err() {
-        return Err(KernelError::argument(0, "an empty tensor has no median"));
+        return Err(KernelError::argument(
+            0,
+            "median of an empty integer tensor, or of more than 2^32 - 1 elements",
+        ));
     }
     let scratch = scratch::bytes_for(numel, if wide { 16 } else { 8 })?;
     Ok(Plan::new(functions[usize::from(wide)]).with_scratch(scratch))

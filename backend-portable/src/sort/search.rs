@@ -36,7 +36,8 @@ kernels! {
                 rank == values.rank() && sequence.sizes[..rank - 1] == values.sizes[..rank - 1]
             };
             if rank == 0 || rank > 1 && !alike() {
-                return Err(KernelError::argument(1, "rows do not match those of the sequence"));
+                return Err(KernelError::argument(1, "values: expected the shape of the sequence, \
+                                                     except in the last dim"));
             }
             let sizes = values.sizes.clone();
             prepare(ctx, SEARCH, &sizes, Operand::from(&values), by_compute!(searchsorted))
@@ -83,7 +84,7 @@ impl Call {
             Some("right") => Ok(true),
             Some("left") if !args.bool(3)? => Ok(false),
             Some(_) => {
-                let what = "expected 'left' or 'right', consistent with `right`";
+                let what = "side: expected 'left' or 'right', consistent with argument 3 (`right`)";
                 Err(KernelError::argument(arg, what))
             }
         }
@@ -196,7 +197,10 @@ fn search<C: Compute>(ctx: &mut Invoke, call: Call) -> Result<(), KernelError> {
     if let Some(sorter) = &sorter {
         let inside = |at: &i64| usize::try_from(*at).is_ok_and(|at| at < sequence.size(last));
         if !sorter.data::<i64>()?.iter().all(inside) {
-            return Err(KernelError::argument(5, "an index is outside of its row of the sequence"));
+            return Err(KernelError::argument(
+                5,
+                "sorter: an index lies outside its row of the sequence",
+            ));
         }
     }
     // A scalar is rounded to its common dtype with the sequence.

@@ -70,7 +70,7 @@ fn in_order(sizes: &[i32]) -> Result<TensorInfo, KernelError> {
 
 /// A count as the size of an output dim.
 fn size_of_count(count: usize) -> Result<i32, KernelError> {
-    i32::try_from(count).map_err(|_| KernelError::unsupported("too many results"))
+    i32::try_from(count).map_err(|_| KernelError::unsupported("more than 2^31 - 1 results"))
 }
 
 fn prepare_nonzero(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -135,7 +135,7 @@ fn prepare_masked_select(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(unsupported(1, mask.scalar_type));
     }
     if broadcast(&input.sizes, &mask.sizes).is_none() {
-        return Err(KernelError::argument(1, "cannot be broadcast with the input"));
+        return Err(KernelError::argument(1, "shapes of mask and input do not broadcast"));
     }
     expect_type(ctx, 2, input.scalar_type)?;
     let out = ctx.info(2)?;
@@ -147,7 +147,7 @@ fn prepare_masked_select(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 
 fn masked_select(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, mask) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let what = "cannot be broadcast with the input";
+    let what = "shapes of mask and input do not broadcast";
     let sizes = broadcast(&input.sizes, &mask.sizes);
     let sizes = sizes.ok_or(KernelError::argument(1, what))?;
     let walk = Walk::broadcast(&in_order(&sizes)?, [input.info(), mask.info()])?;

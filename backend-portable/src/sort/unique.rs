@@ -220,7 +220,7 @@ fn runs(
     let input = ctx.tensor(0)?;
     let mut runs = 0usize;
     slices.for_each(&input, order, &mut |_, _, differs| runs += usize::from(differs));
-    let large = |_| KernelError::unsupported("too many results");
+    let large = |_| KernelError::unsupported("more than 2^31 - 1 distinct values");
     let runs = i32::try_from(runs).map_err(large)?;
     let all = i32::try_from(slices.count).map_err(large)?;
     let mut sizes = input.sizes.clone();

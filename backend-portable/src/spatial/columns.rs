@@ -24,7 +24,10 @@ kernels! { COLUMNS:
 
 fn read_windows(ctx: &Arguments) -> Result<Windows, KernelError> {
     let windows = windows(2, &ctx.ints(2)?, &ctx.ints(5)?, &ctx.ints(4)?, &ctx.ints(3)?);
-    windows.ok_or(bad(2, "kernel, dilation, padding or stride is invalid"))
+    windows.ok_or(bad(
+        2,
+        "kernel_size, dilation, padding or stride: expected one or two values in range",
+    ))
 }
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {

@@ -58,14 +58,23 @@ impl Call {
     fn read(ctx: &Arguments) -> Result<(Self, Sizes), KernelError> {
         let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
         let wrong = |arg, what| KernelError::argument(arg, what);
-        let windows =
-            convolution_windows(&weight.sizes, &ctx.ints(3)?, &ctx.ints(4)?, &ctx.ints(5)?)
-                .ok_or(wrong(3, "stride, padding or dilation does not match the weights"))?;
+        let windows = convolution_windows(
+            &weight.sizes,
+            &ctx.ints(3)?,
+            &ctx.ints(4)?,
+            &ctx.ints(5)?,
+        )
+        .ok_or(wrong(
+            3,
+            "stride, padding or dilation: expected values in range, one or one per spatial dim",
+        ))?;
         let extra = ctx.ints(7)?;
         let (transposed, groups) = (ctx.bool(6)?, ctx.int(8)?);
         let kind = ConvolutionKind { transposed, output_padding: &extra, groups };
-        let sizes = convolution(&input.sizes, &weight.sizes, &windows, kind)
-            .ok_or(wrong(0, "shape does not match the weights, or the output is empty"))?;
+        let sizes = convolution(&input.sizes, &weight.sizes, &windows, kind).ok_or(wrong(
+            0,
+            "input shape does not match weights, groups or output padding, or the output is empty",
+        ))?;
         let rank = windows.len();
         let mut output_padding = [0; 3];
         for (dim, padding) in output_padding[3 - rank..].iter_mut().enumerate() {
@@ -239,7 +248,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             return Err(unsupported(2, bias.scalar_type));
         }
         if bias.rank() != 1 || bias.size(0) != call.out.sizes[1] {
-            return Err(KernelError::argument(2, "expected an element per channel"));
+            return Err(KernelError::argument(2, "bias: expected an element per output channel"));
         }
     }
     let (tier, threads) = (machine::tier(ctx), ctx.threads());
@@ -298,7 +307,7 @@ pub(super) fn call(ctx: &Arguments) -> Result<Call, KernelError> {
 }
 
 fn short(_: crate::compute::gemm::ShapeMismatch) -> KernelError {
-    KernelError::argument(0, "less data than the shape requires")
+    KernelError::argument(0, "internal error: an operand has less data than its shape requires")
 }
 
 fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {

@@ -59,7 +59,10 @@ impl<const D: usize> Windows<D> {
             reach.is_some_and(|reach| reach - 1 <= spatial[dim])
         });
         if !fits {
-            return Err(KernelError::argument(2, "too many windows for the input"));
+            return Err(KernelError::argument(
+                2,
+                "output size plus kernel size exceed the input size by more than 1",
+            ));
         }
         let batch = if leading == 2 { input.size(0) } else { 1 };
         let planes = [batch, input.size(leading - 1)];
@@ -85,7 +88,7 @@ fn prepare<const D: usize>(
     let windows = Windows::<D>::of(ctx)?;
     let (input, samples) = (ctx.info(0)?, ctx.info(3)?);
     let mut sizes = Sizes::new();
-    let large = KernelError::argument(2, "too large");
+    let large = KernelError::argument(2, "output size exceeds 2^31 - 1");
     let leading = input.sizes.get(..input.rank() - D).unwrap_or_default();
     sizes.extend_from_slice(leading).map_err(|_| large.clone())?;
     for size in windows.output {
@@ -100,7 +103,10 @@ fn prepare<const D: usize>(
         && samples.size(1) == channels
         && samples.size(2) == D;
     if !fits {
-        return Err(KernelError::argument(3, "expected a sample per channel and dim"));
+        return Err(KernelError::argument(
+            3,
+            "random samples: expected shape [batch, channels, spatial dims]",
+        ));
     }
     let of = input.scalar_type;
     for (arg, found, wanted) in [

@@ -39,12 +39,16 @@ pub(super) fn sampled_sizes(
         || grid.rank() != spatial + 2
         || grid.size(spatial + 1) != spatial
     {
-        return Err(KernelError::argument(arg + 1, "the grid has the wrong rank or last dim"));
+        return Err(KernelError::argument(
+            arg + 1,
+            "grid: expected as many dims as the input, and a coordinate per spatial dim in the \
+             last one",
+        ));
     }
     if input.sizes[0] != grid.sizes[0] || input.sizes[2..].iter().any(|&size| size < 1) {
         return Err(KernelError::argument(
             arg,
-            "the input is empty, or the grid has another batch size",
+            "expected a nonempty input with the batch size of the grid",
         ));
     }
     let mut sizes = input.sizes.clone();
@@ -60,13 +64,23 @@ pub(super) fn read_modes(ctx: &Arguments, arg: usize) -> Result<(Mode, Padding),
         0 => Mode::Bilinear,
         1 => Mode::Nearest,
         2 => Mode::Bicubic,
-        _ => return Err(KernelError::argument(arg, "unknown interpolation mode")),
+        _ => {
+            return Err(KernelError::argument(
+                arg,
+                "interpolation mode: expected 0 (bilinear), 1 (nearest) or 2 (bicubic)",
+            ));
+        }
     };
     let padding = match ctx.int(arg + 1)? {
         0 => Padding::Zeros,
         1 => Padding::Border,
         2 => Padding::Reflection,
-        _ => return Err(KernelError::argument(arg + 1, "unknown padding mode")),
+        _ => {
+            return Err(KernelError::argument(
+                arg + 1,
+                "padding mode: expected 0 (zeros), 1 (border) or 2 (reflection)",
+            ));
+        }
     };
     Ok((mode, padding))
 }
@@ -83,7 +97,10 @@ fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
     }
     let (mode, _) = read_modes(ctx, 2)?;
     if spatial == 3 && mode == Mode::Bicubic {
-        return Err(KernelError::argument(2, "bicubic interpolation does not support volumes"));
+        return Err(KernelError::argument(
+            2,
+            "interpolation mode: expected 0 or 1, because bicubic does not support volumes",
+        ));
     }
     let invoke: InvokeFn = match input.scalar_type {
         ScalarType::Float => run::<f32, f32>,

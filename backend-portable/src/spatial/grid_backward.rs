@@ -43,7 +43,10 @@ fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
     }
     let (mode, _) = read_modes(ctx, 3)?;
     if spatial == 3 && mode == Mode::Bicubic {
-        return Err(KernelError::argument(3, "bicubic interpolation does not support volumes"));
+        return Err(KernelError::argument(
+            3,
+            "interpolation mode: expected 0 or 1, because bicubic does not support volumes",
+        ));
     }
     let wanted = mask(ctx)?;
     let found = grad.scalar_type;

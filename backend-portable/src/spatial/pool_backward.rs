@@ -172,7 +172,7 @@ fn run_fractional<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), 
 fn prepare_average<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let windows = read_windows(ctx, RANK, 2, None)?;
     if ctx.optional_int(7)? == Some(0) {
-        return Err(KernelError::argument(7, "must not be zero"));
+        return Err(KernelError::argument(7, "divisor_override: expected a nonzero integer"));
     }
     let sizes = pooling(&ctx.info(1)?.sizes, &windows, ctx.bool(5)?).ok_or(shape_mismatch(1))?;
     if sizes != ctx.info(0)?.sizes {
@@ -251,7 +251,7 @@ fn to_argmax<C: Pooled>(
         add(scalar_type, bytes, at, value[0]);
     });
     if outside {
-        return Err(KernelError::argument(indices, "an index is outside of the input"));
+        return Err(KernelError::argument(indices, "an index lies outside the input plane"));
     }
     Ok(())
 }

@@ -75,7 +75,7 @@ kernels! { POOLING:
 }
 
 fn shape_error() -> KernelError {
-    KernelError::argument(0, "shape does not fit the windows, or the output is empty")
+    KernelError::argument(0, "input is smaller than the kernel, or has a wrong number of dims")
 }
 
 /// Decodes the windows of a pooling from three list arguments, starting at `first`, and an optional
@@ -94,7 +94,11 @@ pub(super) fn read_windows(
         &ctx.ints(first + 2)?,
         dilation.as_deref().unwrap_or(&[1]),
     )
-    .ok_or(KernelError::argument(1, "kernel, stride, padding or dilation is invalid"))
+    .ok_or(KernelError::argument(
+        first,
+        "kernel_size, stride, padding or dilation: expected values in range, one or one per \
+         spatial dim",
+    ))
 }
 
 /// Converts windows to axes; fewer than three windows become the last axes.
@@ -190,7 +194,7 @@ fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<P
     variants::require(Variants::AVERAGE_POOLING)?;
     let windows = read_windows(ctx, RANK, 1, None)?;
     if out == 7 && ctx.optional_int(6)? == Some(0) {
-        return Err(KernelError::argument(6, "must not be zero"));
+        return Err(KernelError::argument(6, "divisor_override: expected a nonzero integer"));
     }
     let sizes = pooling(&ctx.info(0)?.sizes, &windows, ctx.bool(4)?);
     prepare(ctx, sizes, (out, None), instances!(average, RANK))

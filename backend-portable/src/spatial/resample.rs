@@ -180,7 +180,7 @@ impl Form {
             return Err(KernelError::rank(0, input.rank()));
         };
         if [channels, height, width].contains(&0) {
-            return Err(KernelError::argument(0, "the input is empty"));
+            return Err(KernelError::argument(0, "expected a nonempty input"));
         }
         let mut sizes = Sizes::new();
         // The capacity suffices for any tensor.

@@ -36,7 +36,7 @@ kernels! { FOURIER:
             return Err(unsupported(0, input.scalar_type));
         }
         let mut sizes = input.sizes;
-        let last = dims(ctx)?.last().copied().ok_or(bad(1, "must not be empty"))?;
+        let last = dims(ctx)?.last().copied().ok_or(bad(1, "expected at least one dim"))?;
         if ctx.bool(3)?
             && let Some(size) = sizes.get_mut(last)
         {
@@ -50,12 +50,13 @@ kernels! { FOURIER:
     FFT_C2R_OUT = Kernel::new("aten::_fft_c2r.out", &[Tensor, IntList, Int, Int, Out], |ctx| {
         let input = ctx.info(0)?;
         complex(0, &input)?;
-        let last = dims(ctx)?.last().copied().ok_or(bad(1, "must not be empty"))?;
+        let last = dims(ctx)?.last().copied().ok_or(bad(1, "expected at least one dim"))?;
         ctx.scratch_at_most(scratch_for(ctx, 4, last)?);
         let size = i32::try_from(ctx.int(3)?).ok().filter(|size| *size > 0);
-        let size = size.ok_or(bad(3, "must be positive"))?;
+        let size = size.ok_or(bad(3, "size of the last dim: expected 1 to 2^31 - 1"))?;
         if input.size(last) < size as usize / 2 + 1 {
-            return Err(bad(3, "the spectrum has too few values in the last dim for this size"));
+            return Err(bad(3, "size exceeds what the last dim of the spectrum determines, 2 * \
+                               (values - 1) + 1"));
         }
         let mut sizes = input.sizes;
         if let Some(slot) = sizes.get_mut(last) {
@@ -78,7 +79,7 @@ fn dims(args: &Arguments) -> Result<Dims, KernelError> {
     for dim in &args.ints(1)? {
         let dim = (rank > 0).then(|| normalize_dim(*dim, rank)).flatten();
         let dim = dim.filter(|dim| !dims.contains(dim));
-        let dim = dim.ok_or(bad(1, "must be distinct dims of the tensor"))?;
+        let dim = dim.ok_or(bad(1, "expected distinct dims of the tensor"))?;
         dims.push(dim).map_err(|_| bad(1, "too many dims"))?;
     }
     Ok(dims)
@@ -109,7 +110,7 @@ fn prepare(
     functions: [InvokeFn; 2],
 ) -> Result<Plan, KernelError> {
     if !(0..=2).contains(&ctx.int(2)?) {
-        return Err(bad(2, "must be 0, 1 or 2"));
+        return Err(bad(2, "normalization: expected 0, 1 or 2"));
     }
     ctx.resize(out, sizes)?;
     let (input, found) = (ctx.info(0)?, ctx.info(out)?);
@@ -277,7 +278,7 @@ fn memory<'c, C: Real>(ctx: &mut Invoke<'c, '_>) -> &'c mut [Complex<C>] {
 }
 
 const SCRATCH_TOO_SMALL: KernelError =
-    KernelError::unsupported("scratch memory smaller than requested");
+    KernelError::unsupported("internal error: scratch memory is smaller than requested");
 
 /// Transform of real or complex values to complex ones.
 fn to_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {

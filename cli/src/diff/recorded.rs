@@ -28,7 +28,7 @@ impl Recorded {
     pub(super) fn check(self, exposed: &Exposed, path: &Path) -> Result<Self, Failure> {
         if self.values.is_empty() && self.outputs.is_empty() {
             let path = path.display();
-            return Err(Failure::new(format!("'{path}' has no value to compare")));
+            return Err(Failure::new(format!("'{path}' has no values to compare")));
         }
         if !exposed.is_as_exported && self.outputs.is_empty() {
             return Err(Failure::new(format!(

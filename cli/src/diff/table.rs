@@ -47,7 +47,7 @@ pub(super) fn show(compared: &[Compared], left: &str, right: &str) {
                 made_of.join(", ")
             };
             println!(
-                "  made by instruction {} ({}) of {inputs}, which are in tolerance",
+                "  computed by instruction {} ({}) from {inputs}, which are in tolerance",
                 origin.instruction, origin.operator
             );
         }

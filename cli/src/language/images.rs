@@ -90,7 +90,9 @@ impl ImageOptions {
             };
             let (wide, high) = (picture.width() as u32, picture.height() as u32);
             let image = image::RgbImage::from_raw(wide, high, picture.as_rgb().to_vec())
-                .ok_or_else(|| Failure::new("the data of a tile does not match its size"))?;
+                .ok_or_else(|| {
+                    Failure::new("internal error: the data of a tile does not match its size")
+                })?;
             let (mean, std) = (&self.mean, &self.std);
             image_input::tensor(image.into(), info, mean, std).map(Part::Image)
         };

@@ -232,7 +232,7 @@ pub(crate) struct GenerateArguments {
     /// (repeatable)
     #[arg(long, value_name = "FILE")]
     pub(crate) image: Vec<PathBuf>,
-    /// Mean to subtract from the image's values (0 to 1): one value, or one per channel
+    /// Subtract this mean from the image's values (0 to 1): one value, or one per channel
     #[arg(
         long,
         value_name = "M,...",
@@ -241,7 +241,7 @@ pub(crate) struct GenerateArguments {
         requires = "image"
     )]
     pub(crate) mean: Vec<f32>,
-    /// Standard deviation to divide the image's values by after that: one value, or one per channel
+    /// Then divide by this standard deviation: one value, or one per channel
     #[arg(long, value_name = "S,...", value_delimiter = ',', requires = "image")]
     pub(crate) std: Vec<f32>,
     #[command(flatten)]

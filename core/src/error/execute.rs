@@ -61,9 +61,9 @@ impl fmt::Display for ExecuteError {
             InstructionError::Kernel(error) => write!(f, ": {error}"),
             InstructionError::Delegate(error) => write!(f, ": {error}"),
             InstructionError::Condition => f.write_str(": the jump condition is not a boolean"),
-            InstructionError::JumpLimit => {
-                f.write_str(": more backward jumps than Limits::backward_jumps allows")
-            }
+            InstructionError::JumpLimit => f.write_str(
+                ": more backward jumps than Limits::backward_jumps; raise it if you trust the file",
+            ),
             InstructionError::Cancelled => f.write_str(": the run was cancelled"),
             InstructionError::Unusable => {
                 f.write_str(": the last reset failed; reset the method again")

@@ -116,7 +116,7 @@ impl fmt::Display for InputError {
                 )
             }
             InputError::Misaligned => {
-                f.write_str("the memory is not aligned to the tensor's elements")
+                f.write_str("the memory is not aligned to the tensor's dtype")
             }
             InputError::Unusable => f.write_str("the last reset failed; reset the method again"),
             InputError::Stale => f.write_str(

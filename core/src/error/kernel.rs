@@ -260,10 +260,10 @@ impl fmt::Display for Detail {
                 write!(f, "argument {arg}: expected {}, found {found}", expected.name())
             }
             Detail::ScalarType { arg, found } => {
-                write!(f, "argument {arg}: dtype {found} is not supported by this kernel")
+                write!(f, "argument {arg}: the operator does not support dtype {found}")
             }
             Detail::ElementType { expected, found } => {
-                write!(f, "data of dtype {found} was viewed as {expected}")
+                write!(f, "expected data of dtype {expected}, found {found}")
             }
             Detail::Alignment { scalar_type } => {
                 write!(f, "data of dtype {scalar_type} is not aligned to its elements")
@@ -275,7 +275,7 @@ impl fmt::Display for Detail {
                 write!(f, "argument {arg}: expected shape {expected}, found {found}")
             }
             Detail::Layout { arg } => {
-                write!(f, "argument {arg}: the dim order is not supported by this kernel")
+                write!(f, "argument {arg}: the operator does not support this dim order")
             }
             Detail::Argument { arg, what } => write!(f, "argument {arg}: {what}"),
             Detail::Unsupported { what } => write!(f, "not supported: {what}"),

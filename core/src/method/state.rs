@@ -130,5 +130,5 @@ impl<'m> Method<'m> {
 }
 
 fn no_delegate() -> DelegateError {
-    DelegateError::Unsupported(Message::from("no delegate has this index"))
+    DelegateError::Unsupported(Message::from("an index that no delegate of the method has"))
 }

@@ -96,7 +96,7 @@ impl Limits {
         match self.take(groups) {
             true => Ok(()),
             false => Err(Error::unsupported(format!(
-                "{shader}: {groups:?} workgroups exceed the device limit of {:?}",
+                "shader {shader} with {groups:?} workgroups; the device limit is {:?}",
                 self.workgroups
             ))),
         }
@@ -107,7 +107,7 @@ impl Limits {
         match bytes <= self.tensor {
             true => Ok(()),
             false => Err(Error::unsupported(format!(
-                "{shader}: a tensor of {bytes} bytes exceeds the device limit of {}",
+                "shader {shader} with a tensor of {bytes} bytes; the device limit is {}",
                 self.tensor
             ))),
         }

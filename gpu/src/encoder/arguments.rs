@@ -10,7 +10,10 @@ impl Encoder<'_, '_> {
     pub(crate) fn ends(&self, args: &[ValueId]) -> Result<(ValueId, ValueId), Error> {
         match args {
             [input, .., out] => Ok((*input, *out)),
-            _ => Err(Error::invalid("the call has no arguments")),
+            _ => Err(Error::Invalid(format!(
+                "expected an input and an output, found {} arguments",
+                args.len()
+            ))),
         }
     }
 
@@ -21,7 +24,10 @@ impl Encoder<'_, '_> {
 
     /// Returns the value id of the output.
     pub(crate) fn out_id(&self, args: &[ValueId]) -> Result<ValueId, Error> {
-        let id = args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))?;
+        let id = args
+            .last()
+            .copied()
+            .ok_or_else(|| Error::invalid("the call has no output argument"))?;
         match self.value(id)? {
             Value::List(items) if items.len() == 1 => Ok(items[0]),
             _ => Ok(id),
@@ -30,7 +36,10 @@ impl Encoder<'_, '_> {
 
     /// Returns the outputs of a call with several outputs.
     pub(crate) fn outs(&self, args: &[ValueId]) -> Result<Vec<ValueId>, Error> {
-        let id = args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))?;
+        let id = args
+            .last()
+            .copied()
+            .ok_or_else(|| Error::invalid("the call has no output argument"))?;
         Ok(match self.value(id)? {
             Value::List(items) => items.clone(),
             _ => vec![id],
@@ -62,14 +71,12 @@ impl Encoder<'_, '_> {
             Value::Int(value) => Ok(*value),
             Value::Bool(value) => Ok(i64::from(*value)),
             Value::Double(value) => Ok(*value as i64),
-            Value::SymInt(_) => self
-                .state
-                .integers
-                .get(id)
-                .copied()
-                .flatten()
-                .ok_or_else(|| Error::Invalid(format!("value {id} is not an integer"))),
-            _ => Err(Error::Invalid(format!("value {id} is not an integer"))),
+            Value::SymInt(_) => {
+                self.state.integers.get(id).copied().flatten().ok_or_else(|| {
+                    Error::Invalid(format!("symbolic integer {id} has no value yet"))
+                })
+            }
+            _ => Err(Error::Invalid(format!("value {id}: expected an integer"))),
         }
     }
 
@@ -159,7 +166,7 @@ impl Encoder<'_, '_> {
         let Some(id) = self.given(id.into()) else { return Ok(None) };
         match self.value(id)? {
             Value::String(text) => Ok(Some(text)),
-            _ => Err(Error::Invalid(format!("value {id} is not a string"))),
+            _ => Err(Error::Invalid(format!("value {id}: expected a string"))),
         }
     }
 }

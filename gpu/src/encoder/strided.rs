@@ -75,14 +75,17 @@ impl<'e> Encoder<'e, '_> {
     pub(crate) fn keep_strides(&mut self, out: &Operand, input: &Operand) -> Result<(), Error> {
         let Some(strides) = self.state.strided.get(&input.id) else { return Ok(()) };
         if !is_like(out, input) {
-            return Err(Error::invalid("a view of a strided tensor"));
+            return Err(Error::Invalid(format!(
+                "internal error: a strided tensor of shape {:?} viewed as {:?}",
+                input.sizes, out.sizes
+            )));
         }
         let of_many = input.sizes.iter().zip(strides).filter(|(size, _)| **size != 1);
         let mut of_many = of_many.map(|(_, stride)| *stride);
         let stride = |size: &usize| if *size == 1 { Some(0) } else { of_many.next() };
         let strides = out.sizes.iter().map(stride).collect::<Option<_>>();
         let strides =
-            strides.ok_or_else(|| Error::invalid("a strided view with fewer dimensions"))?;
+            strides.ok_or_else(|| Error::invalid("internal error: a view with too few strides"))?;
         self.state.strided.insert(out.id, strides);
         Ok(())
     }

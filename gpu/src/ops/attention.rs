@@ -63,14 +63,14 @@ fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result
 pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
     let [q, k, v, ..] = args[..] else {
         return Err(Error::Invalid(format!(
-            "attention requires query, key and value, found {} arguments",
+            "expected query, key and value, found {} arguments",
             args.len()
         )));
     };
     let tensors = [e.tensor(q)?, e.tensor(k)?, e.tensor(v)?];
     match tensors.iter().find(|tensor| tensor.rank() != 4) {
         Some(tensor) => Err(Error::Invalid(format!(
-            "attention requires tensors of four dimensions, found shape {:?}",
+            "query, key and value: expected 4 dims, found shape {:?}",
             tensor.sizes
         ))),
         None => Ok(tensors),
@@ -102,7 +102,7 @@ fn custom_sdpa(
     let offset = position(e, call.start_pos)?;
     let mask = e.optional_tensor(call.attn_mask)?;
     if e.optional_float(call.dropout_p)?.is_some_and(|dropout| dropout != 0.0) {
-        return Err(Error::unsupported("dropout"));
+        return Err(Error::unsupported("dropout other than 0"));
     }
     let causal = e.optional_int(call.is_causal)?.is_none_or(|causal| causal != 0);
     let scale = e.optional_float(call.scale)?;
@@ -228,11 +228,14 @@ fn attend(
         && keys <= v.size(order.row);
     if !fits {
         let (q, k, v) = (&q.sizes, &k.sizes, &v.sizes);
-        return Err(Error::Invalid(format!("queries {q:?}, keys {k:?} and values {v:?}")));
+        return Err(Error::Invalid(format!(
+            "query shape {q:?} does not match key shape {k:?} and value shape {v:?} with {keys} \
+             keys"
+        )));
     }
     if let Some(other) = [q, k, v].iter().find(|operand| !operand.element.is_floating()) {
         return Err(Error::unsupported(format!(
-            "attention over tensors of type {:?}",
+            "attention with operands of type {:?}; expected floating point",
             other.element
         )));
     }
@@ -240,13 +243,20 @@ fn attend(
     let row = match depth {
         0..=512 => 512,
         513..=2048 => 2048,
-        _ => return Err(Error::unsupported(format!("heads of {depth} elements"))),
+        _ => {
+            return Err(Error::unsupported(format!(
+                "attention heads of {depth} elements; the limit is 2048"
+            )));
+        }
     };
     let mut sizes = q.sizes.clone();
     sizes[3] = value_depth;
     let out = e.resize(out, &sizes)?;
     if !out.element.is_floating() {
-        return Err(Error::Invalid(format!("attention with outputs of type {:?}", out.element)));
+        return Err(Error::Invalid(format!(
+            "output: expected floating point, found {:?}",
+            out.element
+        )));
     }
     if out.numel() == 0 {
         return Ok(());
@@ -254,16 +264,21 @@ fn attend(
     let mut mask_strides = [0; 4];
     if let Some(mask) = mask {
         let missing = 4usize.checked_sub(mask.rank());
-        let missing = missing
-            .ok_or_else(|| Error::invalid("the attention mask has more than four dimensions"))?;
+        let missing = missing.ok_or_else(|| {
+            Error::Invalid(format!(
+                "attention mask: expected at most 4 dims, found shape {:?}",
+                mask.sizes
+            ))
+        })?;
         let own = mask.strides();
         for (dim, wanted) in [batches, heads, rows, keys].into_iter().enumerate() {
             let Some(source) = dim.checked_sub(missing) else { continue };
             let size = mask.size(source);
             if size != 1 && size < wanted {
                 return Err(Error::Invalid(format!(
-                    "the attention mask of shape {:?} does not broadcast",
-                    mask.sizes
+                    "the attention mask of shape {:?} does not broadcast to {:?}",
+                    mask.sizes,
+                    [batches, heads, rows, keys]
                 )));
             }
             mask_strides[dim] = if size == 1 { 0 } else { u32_of(own[source])? };
@@ -327,7 +342,9 @@ fn attend(
             // One dimension may exceed its bound while another is smaller.
             if batches.saturating_mul(heads).saturating_mul(rows) > places {
                 let q = &q.sizes;
-                return Err(Error::Invalid(format!("queries {q:?} exceed their bound")));
+                return Err(Error::Invalid(format!(
+                    "query: expected at most shape {bound:?}, found {q:?}"
+                )));
             }
             let push = push!(AttentionSplitPush, {
                 groups: u32_of(groups)?,
@@ -450,7 +467,10 @@ fn scores(
         && k.size(0) == q.size(0)
         && out.size(1) == heads;
     if !fits {
-        return Err(Error::Invalid(format!("queries {:?} and keys {:?}", q.sizes, k.sizes)));
+        return Err(Error::Invalid(format!(
+            "query shape {:?} does not match key shape {:?} and output shape {:?}",
+            q.sizes, k.sizes, out.sizes
+        )));
     }
     let order = Order { head: 2, row: 1 };
     let push = AttentionScoresPush {

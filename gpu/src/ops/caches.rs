@@ -32,10 +32,9 @@ pub(super) const OPERATORS: &[Entry] = &[
 /// Reads a sequence position from an argument.
 pub(super) fn position(e: &Encoder<'_, '_>, id: ValueId) -> Result<usize, Error> {
     let position = e.int(id)?;
-    usize::try_from(position)
-        .ok()
-        .filter(|position| u32::try_from(*position).is_ok())
-        .ok_or_else(|| Error::Invalid(format!("position {position} is out of range")))
+    usize::try_from(position).ok().filter(|position| u32::try_from(*position).is_ok()).ok_or_else(
+        || Error::Invalid(format!("sequence position: expected 0 to 2^32 - 1, found {position}")),
+    )
 }
 
 /// Emits a write of `value` into a cache, starting at a position. If a rotation was fused into the
@@ -56,7 +55,8 @@ fn store(
     if !fits {
         let (value, cache) = (&value.sizes, &cache.sizes);
         return Err(Error::Invalid(format!(
-            "{value:?} does not fit into a cache of {cache:?} at position {start}"
+            "values of shape {value:?} do not fit into a cache of shape {cache:?} at position \
+             {start}"
         )));
     }
     u32_of(cache.numel())?;
@@ -157,7 +157,12 @@ fn rotated(operator: Operator) -> &'static [usize] {
 /// rotation or a cache update.
 pub(super) fn places(e: &Encoder<'_, '_>, call: &Node, place: usize, it: &Weighted) -> bool {
     let placing = || -> Result<bool, Error> {
-        let value = call.args.get(place).ok_or_else(|| Error::invalid("an argument is missing"))?;
+        let value = call.args.get(place).ok_or_else(|| {
+            Error::Invalid(format!(
+                "expected an argument {place}, found {} arguments",
+                call.args.len()
+            ))
+        })?;
         let value = e.tensor(*value)?;
         if let Some(cache) = cache_of(call, place) {
             let cache = e.tensor(cache)?;
@@ -234,7 +239,7 @@ impl Rotation {
         if !fits {
             let (input, angles) = (&input.sizes, &angles.sizes);
             return Err(Error::Invalid(format!(
-                "rotary embedding of {input:?} by angles of {angles:?}"
+                "input shape {input:?} does not match angles of shape {angles:?}"
             )));
         }
         let (positions, depth) = (input.size(1), input.size(2));
@@ -255,7 +260,12 @@ impl Rotation {
         let (depth, angles) = match (form, &input.sizes[..]) {
             (NEIGHBOURS, [_, _, _, pairs, 2]) => (pairs.saturating_mul(2), *pairs),
             (HALVES, [_, _, _, depth]) => (*depth, *depth),
-            _ => return Err(Error::Invalid(format!("rotary embedding of {:?}", input.sizes))),
+            _ => {
+                return Err(Error::Invalid(format!(
+                    "input: expected 4 dims, or 5 with a last dim of 2 for pairs, found shape {:?}",
+                    input.sizes
+                )));
+            }
         };
         let own_sizes = [input.size(1), input.size(2)];
         // Missing dimensions have size one.
@@ -270,7 +280,7 @@ impl Rotation {
         if !fits {
             let (input, angles) = (&input.sizes, &cosine.sizes);
             return Err(Error::Invalid(format!(
-                "rotary embedding of {input:?} by angles of {angles:?}"
+                "input shape {input:?} does not match angles of shape {angles:?}"
             )));
         }
         let stride = |size: usize, own: usize| if size == 1 { Ok(0) } else { u32_of(own) };
@@ -328,7 +338,8 @@ impl Rotation {
         if !fits {
             let (input, angles) = (&input.sizes, &cosine.sizes);
             return Err(Error::Invalid(format!(
-                "rotary embedding of {input:?} by angles of {angles:?} from position {start}"
+                "input shape {input:?} from position {start} does not match angles of shape \
+                 {angles:?}"
             )));
         }
         let push = RotaryPush {
@@ -385,7 +396,10 @@ impl Rotation {
     ) -> Result<(), Error> {
         let Rotation { form, input, angles: [cosine, sine], mut push } = self;
         if !input.element.is_floating() || !out.element.is_floating() {
-            return Err(Error::invalid("rotary embedding of integers"));
+            return Err(Error::Invalid(format!(
+                "expected floating-point tensors, found input {:?} and output {:?}",
+                input.element, out.element
+            )));
         }
         // For the shader, a batch comprises all positions, also in the interleaved form, whose
         // input has no head dimension.

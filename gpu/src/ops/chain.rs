@@ -74,8 +74,9 @@ fn walk(inputs: &[Operand], sizes: &[usize]) -> Result<Option<Walk>, Error> {
         }
         for (which, step) in steps.iter().enumerate() {
             if let Some(slot) = walk.strides.get_mut(which * DIMS + dim) {
-                *slot = i32::try_from(*step)
-                    .map_err(|_| Error::unsupported("a stride beyond 2^31 elements"))?;
+                *slot = i32::try_from(*step).map_err(|_| {
+                    Error::unsupported(format!("a stride of {step} elements; the limit is 2^31"))
+                })?;
             }
         }
     }
@@ -107,7 +108,9 @@ fn stages(
     };
     for (index, part) in parts.iter().enumerate() {
         let register = |id: &ValueId| {
-            registers.get(id).copied().ok_or_else(|| Error::invalid("a chain has an unknown input"))
+            registers.get(id).copied().ok_or_else(|| {
+                Error::invalid("internal error: a stage of a chain reads an unknown value")
+            })
         };
         let stage = stage_of(e, part.operator, &part.args)?;
         let (function, operands, parameters) = match stage {
@@ -123,7 +126,7 @@ fn stages(
                 (WHERE, operands, [0.0; 2])
             }
         };
-        let too_long = || Error::invalid("a chain is too long");
+        let too_long = || Error::invalid("internal error: a chain has too many stages");
         *stages.functions.get_mut(index).ok_or_else(too_long)? = function;
         *stages.operands.get_mut(index).ok_or_else(too_long)? = operands;
         let slots = stages.parameters.iter_mut().skip(2 * index);
@@ -136,11 +139,13 @@ fn stages(
 }
 
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (_, ids) = args.split_last().ok_or_else(|| Error::invalid("a chain has no output"))?;
+    let (_, ids) = args
+        .split_last()
+        .ok_or_else(|| Error::invalid("internal error: a chain has no arguments"))?;
     let (kept, out) = match e.outs(args)?[..] {
         [out] => (None, out),
         [kept, out] => (Some(kept), out),
-        _ => return Err(Error::invalid("a chain has one or two outputs")),
+        _ => return Err(Error::invalid("internal error: a chain has not one or two outputs")),
     };
     let inputs: Vec<Operand> = ids.iter().map(|id| e.tensor(*id)).collect::<Result<_, _>>()?;
     // All shapes broadcast, in any order of the stages.
@@ -153,13 +158,20 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let kept = match kept {
         Some(kept) => {
             let stage = e.parts().iter().position(|part| part.args.last() == Some(&kept));
-            let stage = stage.ok_or_else(|| Error::invalid("a chain has an unknown output"))?;
+            let stage = stage.ok_or_else(|| {
+                Error::invalid("internal error: no stage of a chain computes its first output")
+            })?;
             Some((u32_of(stage)?, e.resize(kept, &sizes)?))
         }
         None => None,
     };
     let walk = walk(&inputs, &sizes)?;
-    let walk = walk.ok_or_else(|| Error::unsupported("a chain with too many dimensions"))?;
+    let walk = walk.ok_or_else(|| {
+        Error::unsupported(format!(
+            "a chain with broadcast inputs of more than {DIMS} dims, or with more than \
+             {MAX_STRIDED} of them"
+        ))
+    })?;
     let registers = ids.iter().copied().zip(0..).collect();
     let stages = stages(e, e.parts(), registers)?;
     let mut types = [Element::F32; MAX_INPUTS];
@@ -180,7 +192,8 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         strides: walk.strides,
     };
     // Unused bindings get any input.
-    let first = inputs.first().ok_or_else(|| Error::invalid("a chain has no inputs"))?;
+    let first =
+        inputs.first().ok_or_else(|| Error::invalid("internal error: a chain has no inputs"))?;
     let input = |index: usize| read(inputs.get(index).unwrap_or(first).id);
     let accesses = [
         input(0),

@@ -148,14 +148,15 @@ fn convolution(e: &mut Encoder<'_, '_>, call: &ConvolutionCall) -> Result<Option
     for operand in [Some(&input), Some(&weight), bias.as_ref()].into_iter().flatten() {
         checked_numel(&operand.sizes)?;
         if !operand.element.is_floating() {
-            return Err(Error::unsupported("a convolution of integers"));
+            return Err(Error::unsupported(format!(
+                "convolution with operands of type {:?}; expected floating point",
+                operand.element
+            )));
         }
     }
     let misfit = || {
         let (input, weight) = (&input.sizes, &weight.sizes);
-        Error::Invalid(format!(
-            "an input of shape {input:?} does not match weights of shape {weight:?}"
-        ))
+        Error::Invalid(format!("input shape {input:?} does not match weight shape {weight:?}"))
     };
 
     // Add the missing leading dims with size 1, and a batch dim if the input has none.
@@ -190,7 +191,9 @@ fn convolution(e: &mut Encoder<'_, '_>, call: &ConvolutionCall) -> Result<Option
         .ok()
         .filter(|groups| *groups > 0 && channels > 0 && channels.is_multiple_of(*groups))
         .ok_or_else(|| {
-            Error::Invalid(format!("{channels} channels are not divisible into {groups} groups"))
+            Error::Invalid(format!(
+                "{channels} input channels are not divisible into {groups} groups"
+            ))
         })?;
     let in_channels = channels / groups;
     // Weights are `[out, in / groups, ..]`, for transposed convolutions `[in, out / groups, ..]`.
@@ -207,9 +210,12 @@ fn convolution(e: &mut Encoder<'_, '_>, call: &ConvolutionCall) -> Result<Option
     }
     let all_channels = out_channels
         .checked_mul(groups)
-        .ok_or_else(|| Error::unsupported("a tensor of more than 2^31 elements"))?;
-    if bias.as_ref().is_some_and(|bias| bias.numel() != all_channels) {
-        return Err(Error::invalid("the bias does not match the weights"));
+        .ok_or_else(|| Error::unsupported("more than 2^64 output channels"))?;
+    if let Some(bias) = bias.as_ref().filter(|bias| bias.numel() != all_channels) {
+        return Err(Error::Invalid(format!(
+            "bias: expected {all_channels} elements, found shape {:?}",
+            bias.sizes
+        )));
     }
     let mut out_size = [1, 1, 1];
     for dim in 3 - lines..3 {
@@ -231,7 +237,10 @@ fn convolution(e: &mut Encoder<'_, '_>, call: &ConvolutionCall) -> Result<Option
     checked_numel(&sizes)?;
     let out = e.resize(e.out_id(&[call.out])?, &sizes)?;
     if !out.element.is_floating() {
-        return Err(Error::unsupported("a convolution of integers"));
+        return Err(Error::unsupported(format!(
+            "convolution with an output of type {:?}; expected floating point",
+            out.element
+        )));
     }
     if out.numel() == 0 {
         return Ok(None);
@@ -285,7 +294,10 @@ impl Shape {
     pub(super) fn of(e: &mut Encoder<'_, '_>, call: &Node) -> Result<Option<Self>, Error> {
         match ConvolutionCall::of(call) {
             Some(call) => convolution(e, &call),
-            None => Err(Error::Invalid(format!("{:?} is not a convolution", call.operator))),
+            None => Err(Error::Invalid(format!(
+                "internal error: {:?} is not a convolution",
+                call.operator
+            ))),
         }
     }
 

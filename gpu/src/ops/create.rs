@@ -64,7 +64,8 @@ fn to_sizes(sizes: &[i64]) -> Result<Vec<usize>, Error> {
     sizes
         .iter()
         .map(|size| {
-            usize::try_from(*size).map_err(|_| Error::Invalid(format!("size {size} is negative")))
+            usize::try_from(*size)
+                .map_err(|_| Error::Invalid(format!("size: expected at least 0, found {size}")))
         })
         .collect()
 }
@@ -113,12 +114,14 @@ fn count(
     step: f64,
 ) -> Result<(), Error> {
     if step == 0.0 {
-        return Err(Error::invalid("the step is zero"));
+        return Err(Error::invalid("step: expected a nonzero number, found 0"));
     }
     let count = ((end - start) / step).ceil().max(0.0);
     let out = e.out(args)?;
     if count > u32::MAX.into() {
-        return Err(Error::unsupported("a range of more than 2^32 elements"));
+        return Err(Error::unsupported(format!(
+            "a range of {count} elements; the limit is 2^32 - 1"
+        )));
     }
     let out = e.resize(out.id, &[count as usize])?;
     apply_fill(e, &out, start, step)

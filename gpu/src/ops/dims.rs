@@ -27,7 +27,10 @@ pub(super) fn merge_dims(
         }
     }
     if dims.len() > MAX_DIMS {
-        return Err(Error::unsupported(format!("{} dimensions that cannot be merged", dims.len())));
+        return Err(Error::unsupported(format!(
+            "{} dims that cannot be merged; the limit is {MAX_DIMS}",
+            dims.len()
+        )));
     }
     Ok(dims)
 }

@@ -26,9 +26,10 @@ fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         2.0 => distances::SQUARES,
         f64::INFINITY => distances::MAX,
         p if p > 0.0 => distances::POWERS,
-        p => return Err(Error::Invalid(format!("a distance with p = {p}"))),
+        p => return Err(Error::Invalid(format!("p: expected at least 0, found {p}"))),
     };
-    let mismatch = || Error::Invalid(format!("distances between {:?} and {:?}", a.sizes, b.sizes));
+    let mismatch =
+        || Error::Invalid(format!("shapes {:?} and {:?} do not match", a.sizes, b.sizes));
     let (Some((a_batch, &[rows, width])), Some((b_batch, &[columns, other]))) =
         (a.sizes.split_last_chunk::<2>(), b.sizes.split_last_chunk::<2>())
     else {
@@ -41,7 +42,10 @@ fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let out = e.out(args)?;
     let out = e.resize(out.id, &[&batch[..], &[rows, columns]].concat())?;
     if [&a, &b, &out].iter().any(|operand| operand.element != Element::F32) {
-        return Err(Error::unsupported("distances of dtypes other than float32 on a GPU"));
+        return Err(Error::unsupported(format!(
+            "cdist of types {:?} and {:?} to {:?} on a GPU; expected F32",
+            a.element, b.element, out.element
+        )));
     }
     check_looks(out.numel(), width)?;
     if out.numel() == 0 {

@@ -47,7 +47,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         match [number(call.alpha)?, number(call.scale)?, number(call.input_scale)?] {
             [alpha, scale, 1.0] => unary(e, args, unary::ELU, alpha * scale, scale),
             [alpha, 1.0, input_scale] => unary(e, args, unary::CELU, alpha, input_scale),
-            _ => Err(Error::unsupported("an ELU with scaled input and scaled output")),
+            _ => Err(Error::unsupported("ELU with both scale and input_scale other than 1")),
         }
     }),
     pointwise(Operator::ROUND, |e, args| unary(e, args, unary::ROUND, 0.0, 0.0)),
@@ -227,11 +227,13 @@ fn shift(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, 
     let call = BinaryScalarArgs::of(args)?;
     let (a, bits) = (call.input, call.other);
     if e.tensor(a)?.element.is_floating() || e.tensor(e.out(args)?.id)?.element.is_floating() {
-        return Err(Error::unsupported("a bitwise shift of floating-point values"));
+        return Err(Error::unsupported("bitwise shift with floating-point tensors"));
     }
     let by = e.float(bits)?;
     if e.is_symbolic(bits) || !(0.0..=30.0).contains(&by) || by.fract() != 0.0 {
-        return Err(Error::unsupported("a shift other than by a constant of 0 to 30 bits"));
+        return Err(Error::unsupported(format!(
+            "bitwise shift by {by} bits; expected a constant integer of 0 to 30"
+        )));
     }
     Ok(Stage::Binary(function, a, Source::Number(f64::from(1_u32 << by as u32)), 1.0))
 }
@@ -244,7 +246,9 @@ pub(super) fn stage_of(
     args: &[ValueId],
 ) -> Result<Stage, Error> {
     let stage = super::find(operator).and_then(|operator| operator.stage);
-    let stage = stage.ok_or_else(|| Error::Invalid(format!("{operator:?} is not element-wise")))?;
+    let stage = stage.ok_or_else(|| {
+        Error::Invalid(format!("internal error: {operator:?} is not element-wise"))
+    })?;
     stage(e, args)
 }
 
@@ -274,7 +278,7 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
 fn second(args: &[ValueId]) -> Result<ValueId, Error> {
     match args {
         [_, number, ..] => Ok(*number),
-        _ => Err(Error::invalid("the call has no second argument")),
+        _ => Err(Error::Invalid(format!("expected two arguments, found {}", args.len()))),
     }
 }
 
@@ -381,7 +385,10 @@ fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
             || (is_wide && bound.element.is_floating() && input.element.is_floating())
     };
     if !bounds().all(fits) {
-        return Err(Error::unsupported("a clamp with bounds of another type"));
+        return Err(Error::unsupported(format!(
+            "clamp of type {:?} with bounds of another type",
+            input.element
+        )));
     }
     let is_narrow = bounds().all(|bound| bound.element == input.element);
     let element = if is_narrow { input.element } else { Element::F32 };
@@ -395,7 +402,7 @@ fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
         }
         (Some(lower), None) => apply_binary(e, binary::MAXIMUM, [&input, lower], out, 1.0),
         (None, Some(upper)) => apply_binary(e, binary::MINIMUM, [&input, upper], out, 1.0),
-        (None, None) => Err(Error::invalid("a clamp without bounds")),
+        (None, None) => Err(Error::invalid("expected min, max or both, found neither")),
     }
 }
 

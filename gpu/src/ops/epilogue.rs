@@ -15,12 +15,17 @@ pub(super) const OPERATORS: &[Entry] = &[operator(Operator::EPILOGUE, encode)];
 
 /// Encodes the GEMM, which fetches the epilogue with [`Encoder::take_epilogue`].
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (product, rest) =
-        e.parts().split_first().ok_or_else(|| Error::invalid("an epilogue without a GEMM"))?;
+    let (product, rest) = e
+        .parts()
+        .split_first()
+        .ok_or_else(|| Error::invalid("internal error: an epilogue without a GEMM"))?;
     let epilogue = of(e, rest, args)?;
     let operator =
         find(product.operator).filter(|operator| operator.takes_epilogue).ok_or_else(|| {
-            Error::Invalid(format!("{:?} does not support an epilogue", product.operator))
+            Error::Invalid(format!(
+                "internal error: {:?} does not support an epilogue",
+                product.operator
+            ))
         })?;
     let residual = epilogue.residual.as_ref().map(|residual| residual.numel());
     e.set_epilogue(epilogue);
@@ -30,7 +35,9 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 /// Parses the calls after the GEMM as its epilogue.
 pub(super) fn of(e: &Encoder<'_, '_>, parts: &[Node], args: &[ValueId]) -> Result<Epilogue, Error> {
-    let (_, inputs) = args.split_last().ok_or_else(|| Error::invalid("the call has no output"))?;
+    let (_, inputs) = args
+        .split_last()
+        .ok_or_else(|| Error::invalid("internal error: a fused call has no arguments"))?;
     let mut epilogue = Epilogue::none();
     for part in parts {
         match stage_of(e, part.operator, &part.args)? {
@@ -42,7 +49,12 @@ pub(super) fn of(e: &Encoder<'_, '_>, parts: &[Node], args: &[ValueId]) -> Resul
                 let other = if inputs.contains(&a) { a } else { b };
                 epilogue.residual = Some(e.tensor(other)?);
             }
-            _ => return Err(Error::invalid("the operator cannot be part of an epilogue")),
+            _ => {
+                return Err(Error::Invalid(format!(
+                    "internal error: {:?} cannot be part of an epilogue",
+                    part.operator
+                )));
+            }
         }
     }
     Ok(epilogue)
@@ -51,7 +63,9 @@ pub(super) fn of(e: &Encoder<'_, '_>, parts: &[Node], args: &[ValueId]) -> Resul
 /// Checks that the residual has as many elements as the result.
 pub(super) fn check(residual: Option<usize>, numel: usize) -> Result<(), Error> {
     if residual.is_some_and(|residual| residual != numel) {
-        return Err(Error::unsupported("a residual that broadcasts only for some shapes"));
+        return Err(Error::unsupported(format!(
+            "a fused residual that broadcasts for these input shapes; expected {numel} elements"
+        )));
     }
     Ok(())
 }

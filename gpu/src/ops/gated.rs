@@ -27,7 +27,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         (products.next(), products.next(), parts.iter().find(is_activation), parts.last())
     else {
         return Err(Error::invalid(
-            "torchlet.gated needs two GEMMs, an activation and a multiplication",
+            "internal error: expected two GEMMs, an activation and a multiplication",
         ));
     };
     // For few rows, one dispatch reads and writes memory that several dispatches use for many rows.
@@ -35,7 +35,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let stage = stage_of(e, activation.operator, &activation.args)?;
     let Stage::Unary(function, _, parameters) = stage else {
         return Err(Error::Invalid(format!(
-            "torchlet.gated: the activation {} is not a unary function",
+            "internal error: the activation {} is not a unary function",
             activation.operator.name()
         )));
     };
@@ -59,7 +59,10 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         Some(gated) => {
             let out = e.resize(out.id, &other.sizes)?;
             if out.numel() != gated.numel() || out.element != gate.element {
-                return Err(Error::invalid("the parts of a gated GEMM do not match"));
+                return Err(Error::Invalid(format!(
+                    "gate shape {:?} and type {:?} do not match shape {:?} and type {:?}",
+                    gate.sizes, gate.element, other.sizes, out.element
+                )));
             }
             gated.emit(e, &out)
         }

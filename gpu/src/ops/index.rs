@@ -66,7 +66,10 @@ fn take(
     sizes: &[usize],
 ) -> Result<(), Error> {
     if index.element != Element::I32 {
-        return Err(Error::unsupported(format!("indices of type {:?}", index.element)));
+        return Err(Error::unsupported(format!(
+            "indices of type {:?}; expected int32 or int64",
+            index.element
+        )));
     }
     let out = e.out(args)?;
     let out = e.resize(out.id, sizes)?;
@@ -74,7 +77,10 @@ fn take(
     let inner: usize = input.sizes[end..].iter().product();
     let in_size: usize = input.sizes[dim.min(end)..end].iter().product();
     if out.numel() > 0 && in_size == 0 {
-        return Err(Error::invalid("a selection from an empty dimension"));
+        return Err(Error::Invalid(format!(
+            "input of shape {:?}: an index into an empty dim",
+            input.sizes
+        )));
     }
     let push = TakePush {
         numel: u32_of(out.numel())?,
@@ -98,10 +104,13 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     let input = e.tensor(call.input)?;
     let mut indices = index_tensors(e, call.indices)?;
     let (Some(&(first, _)), Some(&(last, _))) = (indices.first(), indices.last()) else {
-        return Err(Error::invalid("there are no index tensors"));
+        return Err(Error::invalid("indices: expected at least one index tensor, found none"));
     };
     if last >= input.rank() {
-        return Err(Error::invalid("there are more index tensors than dimensions"));
+        return Err(Error::Invalid(format!(
+            "indices: an index tensor for dim {last}, the input has {} dims",
+            input.rank()
+        )));
     }
     // If the indexed dimensions are not adjacent, they come first in the output, so the input is
     // permuted first.
@@ -131,7 +140,10 @@ fn index_tensors(e: &Encoder<'_, '_>, list: ValueId) -> Result<Vec<(usize, Opera
     for (dim, id) in e.list(list)?.into_iter().enumerate() {
         if let Some(index) = e.optional_tensor(id)? {
             if index.element != Element::I32 {
-                return Err(Error::unsupported(format!("indices of type {:?}", index.element)));
+                return Err(Error::unsupported(format!(
+                    "indices of type {:?}; expected int32 or int64",
+                    index.element
+                )));
             }
             indices.push((dim, index));
         }
@@ -141,8 +153,10 @@ fn index_tensors(e: &Encoder<'_, '_>, list: ValueId) -> Result<Vec<(usize, Opera
 
 /// Returns the shape that several index tensors broadcast to.
 fn broadcast_shape(indices: &[(usize, Operand)]) -> Result<Vec<usize>, Error> {
-    common_shape(indices.iter().map(|(_, index)| &index.sizes[..]))
-        .ok_or_else(|| Error::invalid("the index tensors do not broadcast"))
+    common_shape(indices.iter().map(|(_, index)| &index.sizes[..])).ok_or_else(|| {
+        let shapes: Vec<_> = indices.iter().map(|(_, index)| &index.sizes).collect();
+        Error::Invalid(format!("index tensors of shapes {shapes:?} do not broadcast"))
+    })
 }
 
 /// Combines the indices of several adjacent dimensions into one linear index.
@@ -153,7 +167,9 @@ fn combined(
     shape: &[usize],
 ) -> Result<Operand, Error> {
     let mut indices = indices.iter();
-    let (_, first) = indices.next().ok_or_else(|| Error::invalid("there are no index tensors"))?;
+    let (_, first) = indices
+        .next()
+        .ok_or_else(|| Error::invalid("internal error: there are no index tensors"))?;
     let mut index = first.clone();
     for (dim, next) in indices {
         let combined = e.temporary(Element::I32, shape)?;
@@ -174,12 +190,18 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         let is_one = value.numel() == 1 && value.element == input.element;
         return match is_one && !adds {
             true => choose(e, args, [mask, Operand { sizes: Vec::new(), ..value }, input]),
-            false => Err(Error::unsupported("index_put with a mask and several values")),
+            false => Err(Error::unsupported(
+                "index_put with a mask and accumulation, several values, or a value of another \
+                 type",
+            )),
         };
     }
     let indices = index_tensors(e, call.indices)?;
     if value.element.is_floating() != input.element.is_floating() {
-        return Err(Error::unsupported("index_put with values of another type"));
+        return Err(Error::unsupported(format!(
+            "index_put of values of type {:?} into {:?}",
+            value.element, input.element
+        )));
     }
     let [(dim, index)] = &indices[..] else {
         return put_each(e, args, [&input, &value], &indices, adds);
@@ -230,7 +252,10 @@ fn mask_of(e: &Encoder<'_, '_>, list: ValueId, input: &Operand) -> Result<Option
     }
     let Some((first, mut mask)) = found else { return Ok(None) };
     if input.sizes.get(first..first + mask.rank()) != Some(&mask.sizes[..]) {
-        return Err(Error::invalid("the shape of the mask differs from the input"));
+        return Err(Error::Invalid(format!(
+            "mask shape {:?} does not match input shape {:?} from dim {first}",
+            mask.sizes, input.sizes
+        )));
     }
     let behind = input.rank() - first - mask.rank();
     mask.sizes.extend(std::iter::repeat_n(1, behind));
@@ -242,11 +267,22 @@ fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     let call = MaskedScatterArgs::of(args)?;
     let (input, mask, source) =
         (e.tensor(call.input)?, e.tensor(call.mask)?, e.tensor(call.source)?);
-    let sizes = common_shape([&input.sizes[..], &mask.sizes])
-        .ok_or_else(|| Error::invalid("the shapes do not broadcast"))?;
+    let sizes = common_shape([&input.sizes[..], &mask.sizes]).ok_or_else(|| {
+        Error::Invalid(format!(
+            "input shape {:?} and mask shape {:?} do not broadcast",
+            input.sizes, mask.sizes
+        ))
+    })?;
     let count = numel_of(&sizes)?;
     if mask.element != Element::Bool || source.element != input.element || source.numel() == 0 {
-        return Err(Error::unsupported("masked_scatter with a mask or source of another type"));
+        return Err(Error::unsupported(format!(
+            "masked_scatter with mask {:?} and a source of {} elements of type {:?}; expected \
+             Bool and a nonempty source of type {:?}",
+            mask.element,
+            source.numel(),
+            source.element,
+            input.element
+        )));
     }
     // A prefix sum over the mask gives the number of selected elements up to each position.
     let wanted = e.temporary(Element::I32, &sizes)?;
@@ -274,7 +310,7 @@ fn put_each(
     adds: bool,
 ) -> Result<(), Error> {
     let (Some(&(first, _)), Some(&(last, _))) = (indices.first(), indices.last()) else {
-        return Err(Error::invalid("there are no index tensors"));
+        return Err(Error::invalid("indices: expected at least one index tensor, found none"));
     };
     let end = first + indices.len();
     if last + 1 != end || end > input.rank() {
@@ -283,7 +319,7 @@ fn put_each(
     let is_counted = input.element.is_floating() || input.element == Element::I32;
     if adds && !is_counted {
         return Err(Error::unsupported(format!(
-            "index_put with accumulation of type {:?}",
+            "index_put with accumulation in type {:?}; expected floats or int32",
             input.element
         )));
     }
@@ -309,7 +345,7 @@ fn put_each(
             if common_shape([&value.sizes[..], &sizes]).as_ref() != Some(&sizes) {
                 let value = &value.sizes;
                 return Err(Error::unsupported(format!(
-                    "values of shape {value:?} do not broadcast to {sizes:?}"
+                    "values of shape {value:?}, which do not broadcast to {sizes:?}"
                 )));
             }
             let strides = broadcast_strides(value, sizes.len());
@@ -335,8 +371,9 @@ fn linear_index(
     let mut push = BinaryPush {
         numel: u32_of(out.numel())?,
         alpha: size as f32,
-        alpha_int: i32::try_from(size)
-            .map_err(|_| Error::unsupported("a dimension of more than 2^31 elements"))?,
+        alpha_int: i32::try_from(size).map_err(|_| {
+            Error::unsupported(format!("a dim of {size} elements; the limit is 2^31 - 1"))
+        })?,
         sizes: [1; MAX_DIMS],
         a_strides: [0; MAX_DIMS],
         b_strides: [0; MAX_DIMS],
@@ -367,7 +404,7 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     if !fits {
         let (input, index) = (&input.sizes, &index.sizes);
         return Err(Error::Invalid(format!(
-            "an index of shape {index:?} does not match input shape {input:?}"
+            "index shape {index:?} does not match input shape {input:?} outside dim {dim}"
         )));
     }
     let out = e.out(args)?;
@@ -400,10 +437,18 @@ pub(super) fn values_and_places(
     sizes: &[usize],
 ) -> Result<[Operand; 2], Error> {
     let outs = e.outs(args)?;
-    let [values, places] = outs[..] else { return Err(Error::invalid("expected two outputs")) };
+    let [values, places] = outs[..] else {
+        return Err(Error::Invalid(format!(
+            "expected two outputs, values and indices, found {}",
+            outs.len()
+        )));
+    };
     let (values, places) = (e.resize(values, sizes)?, e.resize(places, sizes)?);
     if places.element != Element::I32 {
-        return Err(Error::invalid("the index output is not an integer tensor"));
+        return Err(Error::Invalid(format!(
+            "index output: expected int32 or int64, found {:?}",
+            places.element
+        )));
     }
     Ok([values, places])
 }

@@ -37,20 +37,21 @@ fn cat(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     // PyTorch ignores empty one-dimensional tensors among others.
     let legacy = |input: &Operand| input.rank() == 1 && input.numel() == 0;
     let first = inputs.iter().find(|input| !legacy(input)).or(inputs.first());
-    let first = first.ok_or_else(|| Error::invalid("a concatenation of no tensors"))?;
+    let first =
+        first.ok_or_else(|| Error::invalid("tensors: expected at least one, found none"))?;
     let dim = first.dim(dim)?;
     let mut sizes = first.sizes.clone();
     let total = inputs.iter().filter(|input| !legacy(input)).map(|input| input.size(dim)).sum();
     match sizes.get_mut(dim) {
         Some(size) => *size = total,
-        None => return Err(Error::invalid("a concatenation of scalars")),
+        None => return Err(Error::invalid("tensors: expected at least 1 dim, found a scalar")),
     }
     for input in inputs.iter().filter(|input| !legacy(input)) {
         let fits = input.rank() == sizes.len()
             && (0..sizes.len()).all(|other| other == dim || input.size(other) == sizes[other]);
         if !fits {
             return Err(Error::Invalid(format!(
-                "shape {:?} does not match the concatenated shape {sizes:?}",
+                "shape {:?} does not match the concatenated shape {sizes:?} outside dim {dim}",
                 input.sizes
             )));
         }
@@ -71,12 +72,21 @@ fn stack(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     for id in e.list(call.tensors)? {
         inputs.push(e.tensor(id)?);
     }
-    let first = inputs.first().ok_or_else(|| Error::invalid("a stack of no tensors"))?;
+    let first = inputs
+        .first()
+        .ok_or_else(|| Error::invalid("tensors: expected at least one, found none"))?;
     let dim = e.optional_int(call.dim)?.unwrap_or(0);
-    let dim = torchlet_core::rules::normalize_dim(dim, first.rank() + 1)
-        .ok_or_else(|| Error::Invalid(format!("dimension {dim}")))?;
-    if inputs.iter().any(|input| input.sizes != first.sizes) {
-        return Err(Error::invalid("a stack of tensors with different shapes"));
+    let dim = torchlet_core::rules::normalize_dim(dim, first.rank() + 1).ok_or_else(|| {
+        Error::Invalid(format!(
+            "dim {dim} is out of range for a result of {} dims",
+            first.rank() + 1
+        ))
+    })?;
+    if let Some(other) = inputs.iter().find(|input| input.sizes != first.sizes) {
+        return Err(Error::Invalid(format!(
+            "tensors: expected shape {:?}, found {:?}",
+            first.sizes, other.sizes
+        )));
     }
     let mut sizes = first.sizes.clone();
     sizes.insert(dim, inputs.len());
@@ -148,8 +158,10 @@ fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
     let step = e.optional_int(call.step)?.unwrap_or(1);
     let size = input.size(dim) as i64;
     let start = if start < 0 { (start + size).max(0) } else { start.min(size) } as usize;
-    let step = usize::try_from(step).ok().filter(|step| *step > 0);
-    let step = step.ok_or_else(|| Error::invalid("the step of a slice is not positive"))?;
+    let step = usize::try_from(step)
+        .ok()
+        .filter(|step| *step > 0)
+        .ok_or_else(|| Error::Invalid(format!("step: expected at least 1, found {step}")))?;
     let out = e.out(args)?;
     let out = successor(e, &input, &out, &source)?;
     insert(e, &source, &out, dim, start, step)
@@ -160,10 +172,12 @@ fn select_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     let call = SelectScatterArgs::of(args)?;
     let (input, mut source) = (e.tensor(call.input)?, e.tensor(call.src)?);
     let dim = input.dim(e.int(call.dim)?)?;
-    let (at, size) = (e.int(call.index)?, input.size(dim));
-    let at = if at < 0 { at.checked_add(size as i64) } else { Some(at) };
+    let (index, size) = (e.int(call.index)?, input.size(dim));
+    let at = if index < 0 { index.checked_add(size as i64) } else { Some(index) };
     let at = at.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < size);
-    let at = at.ok_or_else(|| Error::invalid("an index is out of range"))?;
+    let at = at.ok_or_else(|| {
+        Error::Invalid(format!("index {index} is out of range for dim {dim} of size {size}"))
+    })?;
     let mut sizes = input.sizes.clone();
     sizes.remove(dim);
     if source.sizes != sizes {
@@ -199,7 +213,8 @@ fn extend(
     if pads.len() != 2 * dims || input.rank() < dims {
         let (count, rank) = (pads.len(), input.rank());
         return Err(Error::Invalid(format!(
-            "{count} padding values for the last {dims} of {rank} dimensions"
+            "padding: expected {} values for the last {dims} of {rank} dims, found {count}",
+            2 * dims
         )));
     }
     for (dim, pair) in input.sizes.iter().rev().zip(pads.chunks_exact(2)) {
@@ -211,7 +226,8 @@ fn extend(
         };
         if pair.iter().any(|pad| *pad > most.max(0)) {
             return Err(Error::Invalid(format!(
-                "padding of {pair:?} exceeds a dimension of {dim}"
+                "padding {pair:?} of a dim of {dim} elements: the limit is {}",
+                most.max(0)
             )));
         }
     }
@@ -225,7 +241,7 @@ fn extend(
 fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Error> {
     if !pads.len().is_multiple_of(2) || pads.len() / 2 > input.rank() {
         return Err(Error::Invalid(format!(
-            "{} padding values for {} dimensions",
+            "padding: found {} values, expected two for each of at most {} dims",
             pads.len(),
             input.rank()
         )));
@@ -238,9 +254,14 @@ fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Erro
             .checked_add(pair[0])
             .and_then(|size| size.checked_add(pair[1]));
         let size = size.and_then(|size| usize::try_from(size).ok());
-        sizes[dim] = size.ok_or_else(|| Error::invalid("a padded size is negative"))?;
+        sizes[dim] = size.ok_or_else(|| {
+            let size = input.size(dim);
+            Error::Invalid(format!(
+                "padding {pair:?} of dim {dim} with {size} elements: the result is out of range"
+            ))
+        })?;
         before[dim] = i32::try_from(pair[0])
-            .map_err(|_| Error::invalid("a padding value is out of range"))?;
+            .map_err(|_| Error::Invalid(format!("padding {} exceeds 32 bits", pair[0])))?;
     }
     Ok((sizes, before))
 }
@@ -264,7 +285,10 @@ fn surround(
     (around, value): (u32, f64),
 ) -> Result<(), Error> {
     if input.rank() > MAX_DIMS {
-        return Err(Error::unsupported(format!("padding of {} dimensions", input.rank())));
+        return Err(Error::unsupported(format!(
+            "padding of {} dims; the limit is {MAX_DIMS}",
+            input.rank()
+        )));
     }
     if input.numel() == 0 {
         return apply_fill(e, out, value, 0.0);

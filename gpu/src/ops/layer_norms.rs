@@ -109,7 +109,8 @@ impl LayerNorm {
         let constant = |operand: &Operand| -> Result<Source, Error> {
             let missing = || {
                 Error::invalid(
-                    "a layer norm is fused into a GEMM with weights that are not constant",
+                    "internal error: a layer norm was fused into a GEMM whose weights are not \
+                     constant",
                 )
             };
             e.constant(operand.id).ok_or_else(missing)

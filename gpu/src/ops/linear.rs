@@ -70,13 +70,13 @@ fn multiply(
     });
     let (Some([batches, m, k]), Some([b_batches, b_k, n])) = (a_shape, b_shape) else {
         return Err(Error::Invalid(format!(
-            "shapes {:?} and {:?} cannot be multiplied",
+            "operand shapes {:?} and {:?} do not match",
             a.sizes, b.sizes
         )));
     };
     if batches != b_batches || k != b_k || a.rank() != b.rank() {
         return Err(Error::Invalid(format!(
-            "shapes {:?} and {:?} cannot be multiplied",
+            "operand shapes {:?} and {:?} do not match",
             a.sizes, b.sizes
         )));
     }
@@ -101,7 +101,7 @@ fn multiply(
             [batch, row, column] if a_rank == 3 => [batch, row, column],
             _ => {
                 return Err(Error::Invalid(format!(
-                    "a bias of shape {:?} does not broadcast",
+                    "bias shape {:?} does not broadcast to {sizes:?}",
                     bias.tensor.sizes
                 )));
             }
@@ -109,7 +109,7 @@ fn multiply(
         let fits = |size: usize, whole: usize| size == 1 || size == whole;
         if !fits(batch, batches) || !fits(row, m) || !fits(column, n) {
             return Err(Error::Invalid(format!(
-                "a bias of shape {:?} does not broadcast to {sizes:?}",
+                "bias shape {:?} does not broadcast to {sizes:?}",
                 bias.tensor.sizes
             )));
         }

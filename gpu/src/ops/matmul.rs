@@ -188,7 +188,10 @@ impl Product {
         for operand in [Some(&self.a), Some(&self.b), Some(&self.out), bias].into_iter().flatten() {
             checked_numel(&operand.sizes)?;
             if !operand.element.is_floating() {
-                return Err(Error::unsupported("GEMM of integers"));
+                return Err(Error::unsupported(format!(
+                    "GEMM with a tensor of type {:?}; expected floating point",
+                    operand.element
+                )));
             }
         }
         if self.batches * self.m * self.n == 0 {

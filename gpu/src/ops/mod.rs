@@ -183,9 +183,9 @@ fn check_length(
 ) -> Result<usize, Error> {
     let length = e.bound_sizes(tensor).get(dim).copied().unwrap_or(1);
     match length > longest {
-        true => Err(Error::unsupported(format!(
-            "a dimension of {length} elements, the limit is {longest}"
-        ))),
+        true => {
+            Err(Error::unsupported(format!("a dim of {length} elements; the limit is {longest}")))
+        }
         false => Ok(length),
     }
 }
@@ -195,9 +195,10 @@ fn check_looks(outputs: usize, each: usize) -> Result<(), Error> {
     let looks = (outputs as u64).checked_mul(each as u64);
     match looks.is_some_and(|looks| looks <= MAX_LOOKUPS) {
         true => Ok(()),
-        false => {
-            Err(Error::unsupported(format!("{outputs} outputs that each read {each} elements")))
-        }
+        false => Err(Error::unsupported(format!(
+            "{outputs} output elements that each read {each} elements; the limit is \
+             {MAX_LOOKUPS} reads"
+        ))),
     }
 }
 
@@ -221,7 +222,7 @@ static TABLE: [Option<&Entry>; Operator::COUNT] = {
 /// Encodes a call. It may be a part of a fused call.
 pub(crate) fn encode(e: &mut Encoder<'_, '_>, call: &Node) -> Result<(), Error> {
     let entry = find(call.operator)
-        .ok_or_else(|| Error::unsupported(format!("operator {:?}", call.operator)))?;
+        .ok_or_else(|| Error::unsupported(format!("operator {} on a GPU", call.operator.name())))?;
     (entry.encode)(e, &call.args)
 }
 

@@ -70,8 +70,11 @@ fn left_layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Erro
     let call = LayerNormArgs::of(args)?;
     let norm = LayerNorm::of_call(e, args)?;
     let is_of_rows = e.ints(call.normalized_shape)?.len() == 1;
-    let out =
-        e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
+    let out = e
+        .outs(args)?
+        .first()
+        .copied()
+        .ok_or_else(|| Error::invalid("the call has no output tensor"))?;
     let out = e.resize(out, &norm.input.sizes)?;
     if is_of_rows && norm.leave(e, &out) {
         return Ok(());
@@ -87,13 +90,18 @@ pub(super) fn layer_norm(
 ) -> Result<(), Error> {
     let LayerNorm { input, weight, bias, epsilon } = &LayerNorm::of_call(e, args)?;
     let normalized = e.ints(LayerNormArgs::of(args)?.normalized_shape)?.len();
-    let first = input
-        .rank()
-        .checked_sub(normalized)
-        .ok_or_else(|| Error::invalid("the normalized shape has more dimensions than the input"))?;
+    let first = input.rank().checked_sub(normalized).ok_or_else(|| {
+        Error::Invalid(format!(
+            "normalized_shape has {normalized} dims, the input has {}",
+            input.rank()
+        ))
+    })?;
     let count: usize = input.sizes[first..].iter().product();
-    let out =
-        e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
+    let out = e
+        .outs(args)?
+        .first()
+        .copied()
+        .ok_or_else(|| Error::invalid("the call has no output tensor"))?;
     let out = e.resize(out, &input.sizes)?;
     let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step: 1, count };
     let rows = Rows { sum, ..Rows::from_dim(e, input, first) };
@@ -112,7 +120,8 @@ fn by_channels(
     let (weight, bias) = (e.optional_tensor(weight)?, e.optional_tensor(bias)?);
     let rows = Rows::of_number(e, input, rows);
     let outs = e.outs(args)?;
-    let out = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
+    let out =
+        outs.first().copied().ok_or_else(|| Error::invalid("the call has no output tensor"))?;
     let out = e.resize(out, &input.sizes)?;
     let (count, step) = (input.size(1), input.sizes.iter().skip(2).product());
     let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step, count };
@@ -127,7 +136,8 @@ fn group_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (batch, channels) = (input.size(0), input.size(1));
     if groups == 0 || channels % groups != 0 || input.rank() < 2 {
         return Err(Error::Invalid(format!(
-            "{channels} channels are not divisible into {groups} groups"
+            "input shape {:?} has no channels in dim 1 that are divisible into {groups} groups",
+            input.sizes
         )));
     }
     by_channels(e, args, &input, [call.weight, call.bias], batch * groups, epsilon)
@@ -141,10 +151,16 @@ fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     let epsilon = e.float(call.eps)?;
     let channels = input.size(1);
     if e.bound_sizes(&input).first() != Some(&1) || input.rank() < 2 {
-        return Err(Error::unsupported("batch norm statistics over several batches"));
+        return Err(Error::unsupported(format!(
+            "batch norm without running statistics for input shape {:?}; expected a batch size \
+             of 1",
+            input.sizes
+        )));
     }
     if !e.bool(call.training)? {
-        return Err(Error::invalid("the batch norm has no running statistics"));
+        return Err(Error::invalid(
+            "expected running statistics or training = true, found neither",
+        ));
     }
     by_channels(e, args, &input, [call.weight, call.bias], channels, epsilon)
 }
@@ -170,8 +186,11 @@ fn batch_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         Some(norm) => [e.derived(Derived::Scale(norm))?, e.derived(Derived::Shift(norm))?],
         None => scale_and_shift(e, parameters, channels, epsilon)?,
     };
-    let out =
-        e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
+    let out = e
+        .outs(args)?
+        .first()
+        .copied()
+        .ok_or_else(|| Error::invalid("the call has no output tensor"))?;
     let out = e.resize(out, &input.sizes)?;
     let step = input.sizes.iter().skip(2).product();
     let weights = Weights { weight: Some(&scale), bias: Some(&shift), step, count: channels };
@@ -188,10 +207,11 @@ fn scale_and_shift(
     let (weight, bias) = (e.optional_tensor(weight)?, e.optional_tensor(bias)?);
     let (mean, variance) = (e.tensor(mean)?, e.tensor(variance)?);
     for parameter in [weight.as_ref(), bias.as_ref(), Some(&mean), Some(&variance)] {
-        if parameter.is_some_and(|parameter| parameter.sizes != [channels]) {
-            return Err(Error::invalid(
-                "the number of parameters differs from the number of channels",
-            ));
+        if let Some(parameter) = parameter.filter(|parameter| parameter.sizes != [channels]) {
+            return Err(Error::Invalid(format!(
+                "weight, bias or statistics: expected shape [{channels}], found {:?}",
+                parameter.sizes
+            )));
         }
     }
     let mut temporary = || e.temporary(Element::F32, &[channels]);
@@ -226,12 +246,16 @@ fn constant_batch_norm(
     for (source, id) in sources.iter_mut().zip(parameters) {
         let Some(parameter) = e.optional_tensor(id)? else { continue };
         if parameter.sizes != [channels] {
-            return Err(Error::invalid(
-                "the number of parameters differs from the number of channels",
-            ));
+            return Err(Error::Invalid(format!(
+                "weight, bias or statistics: expected shape [{channels}], found {:?}",
+                parameter.sizes
+            )));
         }
         if !parameter.element.is_floating() {
-            return Err(Error::invalid("the parameters are not floating point"));
+            return Err(Error::Invalid(format!(
+                "weight, bias or statistics: expected floating point, found {:?}",
+                parameter.element
+            )));
         }
         match e.constant(parameter.id) {
             Some(constant) => *source = Some(constant),

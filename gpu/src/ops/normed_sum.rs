@@ -49,7 +49,7 @@ pub(crate) fn terms(
 
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let [add, norm] = e.parts() else {
-        return Err(Error::invalid("torchlet.normed_sum needs an addition and a norm"));
+        return Err(Error::invalid("internal error: expected an addition and a norm"));
     };
     let call = AddArgs::of(add)?;
     let (a, b) = (e.tensor(call.input)?, e.tensor(call.other)?);
@@ -59,7 +59,11 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let normalized = match norm.operator {
         Operator::NATIVE_LAYER_NORM => e.ints(LayerNormArgs::of(norm)?.normalized_shape)?.len(),
         Operator::ET_VK_RMS_NORM => 1,
-        other => return Err(Error::Invalid(format!("{other:?} cannot be fused with a sum"))),
+        other => {
+            return Err(Error::Invalid(format!(
+                "internal error: {other:?} cannot be fused with a sum"
+            )));
+        }
     };
     let one_type = |terms: &[Operand; 2]| terms.iter().all(|term| term.element == sum.element);
     let terms = terms(&a, &b, &sum.sizes, normalized).filter(one_type);

@@ -28,8 +28,10 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
     operator(Operator::TOPK, |e, args| {
         let call = TopkArgs::of(args)?;
-        let first = usize::try_from(e.int(call.k)?);
-        let first = first.map_err(|_| Error::invalid("k is negative"))?;
+        let k = e.int(call.k)?;
+        let first = usize::try_from(k);
+        let first =
+            first.map_err(|_| Error::Invalid(format!("k: expected at least 0, found {k}")))?;
         let dim = e.optional_int(call.dim)?.unwrap_or(-1);
         let largest = e.optional_bool(call.largest)?.unwrap_or(true);
         order(e, args, dim, Some(first), largest)
@@ -65,9 +67,7 @@ fn order(
     let count = input.size(dim);
     let first = first.unwrap_or(count);
     if first > count {
-        return Err(Error::Invalid(format!(
-            "k = {first} exceeds the dimension of {count} elements"
-        )));
+        return Err(Error::Invalid(format!("k = {first} exceeds dim {dim} of {count} elements")));
     }
     let mut sizes = input.sizes.clone();
     if let Some(size) = sizes.get_mut(dim) {
@@ -155,7 +155,7 @@ fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Res
         return Ok(());
     }
     if input.numel() == 0 {
-        return Err(Error::invalid("the median of an empty dimension"));
+        return Err(Error::Invalid(format!("dim {dim} of input shape {:?} is empty", input.sizes)));
     }
     let places = Operand { sizes: reduced_sizes(&input, &[dim], true), ..places };
     let pipeline = Order { input: input.element, descending: false, function };

@@ -35,10 +35,13 @@ pub(super) const OPERATORS: &[Entry] = &[
         let divisor = e.optional_int(call.divisor_override)?;
         let divisor = match divisor {
             None => 0,
-            Some(divisor) => i32::try_from(divisor)
-                .ok()
-                .filter(|divisor| *divisor != 0)
-                .ok_or_else(|| Error::Invalid(format!("divisor {divisor} is out of range")))?,
+            Some(divisor) => {
+                i32::try_from(divisor).ok().filter(|divisor| *divisor != 0).ok_or_else(|| {
+                    Error::Invalid(format!(
+                        "divisor_override: expected a nonzero 32-bit integer, found {divisor}"
+                    ))
+                })?
+            }
         };
         let lists = [Some(call.kernel_size), call.stride, call.padding];
         let windows = Windows::read(e, lists, vec![1, 1], ceil)?;
@@ -101,15 +104,19 @@ fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     let wanted = triple(&e.ints(call.output_size)?)?;
     checked_numel(&input.sizes)?;
     let [.., z, y, x] = input.sizes[..] else {
-        return Err(Error::Invalid(format!("an input of shape {:?}", input.sizes)));
+        return Err(Error::Invalid(format!(
+            "input: expected at least 3 dims, found shape {:?}",
+            input.sizes
+        )));
     };
     if !input.element.is_floating() {
-        return Err(Error::unsupported("pooling of integers"));
+        return Err(Error::unsupported(format!("pooling of type {:?}", input.element)));
     }
     let [out_z, out_y, out_x] =
         [as_many(wanted[0], z)?, as_many(wanted[1], y)?, as_many(wanted[2], x)?];
-    let out_plane =
-        out_y.checked_mul(out_x).ok_or_else(|| Error::unsupported("planes of this size"))?;
+    let out_plane = out_y.checked_mul(out_x).ok_or_else(|| {
+        Error::unsupported(format!("adaptive pooling to {out_y} x {out_x} elements"))
+    })?;
     as_many(out_plane as i64, out_plane)?;
     check_size([y, x])?;
     check_size([z, out_plane])?;
@@ -139,17 +146,19 @@ fn as_many(wanted: i64, size: usize) -> Result<usize, Error> {
     };
     let number = usize::try_from(wanted).ok().filter(fits);
     number.ok_or_else(|| {
-        Error::unsupported(format!("adaptive pooling to {wanted} windows over a size of {size}"))
+        Error::unsupported(format!("adaptive pooling of a dim of {size} elements to {wanted}"))
     })
 }
 
 /// Rejects empty planes, and planes that are too large for a single window.
 fn check_size(size: [usize; 2]) -> Result<(), Error> {
     if size.contains(&0) {
-        return Err(Error::invalid("pooling over an empty plane"));
+        return Err(Error::Invalid(format!("input: an empty plane of {} x {}", size[0], size[1])));
     }
     if size.iter().product::<usize>() > LARGEST_PLANE {
-        return Err(Error::unsupported(format!("pooling windows as large as {size:?}")));
+        return Err(Error::unsupported(format!(
+            "pooling of planes of {size:?} elements; the limit is {LARGEST_PLANE} elements"
+        )));
     }
     Ok(())
 }
@@ -183,7 +192,7 @@ impl Windows {
         let lift = |list: &[i64], neutral: i64| match list {
             [] => Ok(Vec::new()),
             [only] => Ok(vec![neutral, *only]),
-            _ => Err(Error::invalid("several values for one dimension")),
+            _ => Err(Error::Invalid(format!("expected one value for one dim, found {list:?}"))),
         };
         Ok(Windows {
             lines: 1,
@@ -210,12 +219,17 @@ impl Plane {
         let is_code = [Element::I8, Element::U8].contains(&input.element);
         let is_taken = input.element.is_floating() || (is_code && kind == Kind::Max);
         if !is_taken {
-            return Err(Error::unsupported("pooling of integers"));
+            return Err(Error::unsupported(format!("pooling of type {:?}", input.element)));
         }
         match (lines, &input.sizes[..]) {
             (1, [_, x] | [_, _, x]) => Ok(Plane { lines, size: [1, *x] }),
             (2, [_, y, x] | [_, _, y, x]) => Ok(Plane { lines, size: [*y, *x] }),
-            _ => Err(Error::Invalid(format!("an input of shape {:?}", input.sizes))),
+            _ => Err(Error::Invalid(format!(
+                "input: expected {} or {} dims, found shape {:?}",
+                lines + 1,
+                lines + 2,
+                input.sizes
+            ))),
         }
     }
 }
@@ -237,7 +251,11 @@ fn pool(
     for (dim, size) in plane.size.into_iter().enumerate() {
         window[dim] = Window::new(kernel[dim], stride[dim], padding[dim], dilation[dim])?;
         if i64::from(window[dim].padding) * 2 > window[dim].reach() {
-            return Err(Error::invalid("the padding exceeds half of the window"));
+            return Err(Error::Invalid(format!(
+                "padding {} exceeds half the kernel, which spans {} elements",
+                window[dim].padding,
+                window[dim].reach()
+            )));
         }
         out_size[dim] = window[dim].count(size, windows.ceil)?;
     }
@@ -260,7 +278,8 @@ fn emit(
     sizes.extend(&out_size[2 - plane.lines..]);
     checked_numel(&sizes)?;
     let outs = e.outs(args)?;
-    let first = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
+    let first =
+        outs.first().copied().ok_or_else(|| Error::invalid("the call has no output tensor"))?;
     let out = e.resize(first, &sizes)?;
     let indices = match outs.get(1) {
         Some(id) if kind == Kind::Max => Some(e.resize(*id, &sizes)?),

@@ -155,7 +155,7 @@ impl Places {
         let [first, next] = [e.int(first)?, e.int(next)?];
         let outside = || {
             Error::Invalid(format!(
-                "recurrent steps at {first} with stride {next} are out of range"
+                "{steps} steps from {first} with stride {next} exceed a sequence of {count} steps"
             ))
         };
         let steps = i64::try_from(steps).map_err(|_| outside())?;
@@ -174,9 +174,9 @@ impl Places {
         let step = i64::try_from(step).unwrap_or(i64::MAX);
         let place = i64::from(self.next).checked_mul(step);
         let place = place.and_then(|far| far.checked_add(i64::from(self.first)));
-        place
-            .and_then(|place| u32::try_from(place).ok())
-            .ok_or_else(|| Error::invalid("the position of a recurrent step exceeds 32 bits"))
+        place.and_then(|place| u32::try_from(place).ok()).ok_or_else(|| {
+            Error::Invalid(format!("internal error: the position of step {step} exceeds 32 bits"))
+        })
     }
 }
 
@@ -221,19 +221,25 @@ impl Layer {
         let c = e.optional_tensor(call.c)?;
         let bias = e.optional_tensor(call.bias)?;
         let cell = e.int(call.cell)?;
-        let cell = Cell::ALL.into_iter().find(|it| i64::from(it.number()) == cell);
-        let cell = cell.ok_or_else(|| Error::invalid("the type of a recurrent cell is unknown"))?;
+        let found = Cell::ALL.into_iter().find(|it| i64::from(it.number()) == cell);
+        let cell = found.ok_or_else(|| Error::Invalid(format!("cell type {cell} is unknown")))?;
         let steps = usize::try_from(e.int(call.steps)?).unwrap_or(0);
         let (out, last) = match e.outs(args)?[..] {
             [out] => (out, None),
             [out, last] if cell == Cell::Lstm => (out, Some(last)),
             _ => {
-                return Err(Error::invalid("a recurrent layer has one or two outputs"));
+                return Err(Error::invalid("expected one output, or for an LSTM one or two"));
             }
         };
 
         let gates = cell.gates();
-        let misfit = || Error::invalid("the tensors of a recurrent layer do not match");
+        let misfit = || {
+            Error::Invalid(format!(
+                "input {:?}, state {:?} and weight {:?} of {cell:?} with {steps} steps do not \
+                 match each other, the cell state, the bias or the output",
+                x.sizes, h.sizes, w.sizes
+            ))
+        };
         let (hidden, rows) = match (&w.sizes[..], &h.sizes[..]) {
             ([outputs, hidden], [1, rows, width])
                 if hidden == width && Some(*outputs) == hidden.checked_mul(gates) =>

@@ -31,7 +31,10 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::VAR_MEAN_CORRECTION, |e, args| {
         let (correction, outs) = (correction(e, args)?, e.outs(args)?);
         let [out, mean] = outs[..] else {
-            return Err(Error::invalid("expected two outputs: variance and mean"));
+            return Err(Error::Invalid(format!(
+                "expected two outputs, variance and mean, found {}",
+                outs.len()
+            )));
         };
         variance(e, args, correction, out, Some(mean))
     }),

@@ -35,7 +35,10 @@ pub(super) const OPERATORS: &[Entry] = &[
         let (stride, offset) = (e.float(call.stride)?, e.float(call.offset)?);
         let rank = input.rank();
         if rank < 2 {
-            return Err(Error::Invalid(format!("a plane of shape {:?}", input.sizes)));
+            return Err(Error::Invalid(format!(
+                "input: expected at least 2 dims, found shape {:?}",
+                input.sizes
+            )));
         }
         let (height, width) = (input.size(rank - 2), input.size(rank - 1));
         let out = e.out(args)?;
@@ -70,11 +73,16 @@ fn grid_sampler(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
         && input.numel() > 0;
     if !fits {
         let (input, grid) = (&input.sizes, &grid.sizes);
-        return Err(Error::Invalid(format!("planes of {input:?} sampled at {grid:?}")));
+        return Err(Error::Invalid(format!(
+            "expected a nonempty input [n, c, h, w] and a grid [n, h, w, 2], found shapes \
+             {input:?} and {grid:?}"
+        )));
     }
     let choice = |number: i64| u32::try_from(number).ok().filter(|number| *number < 3);
     let (Some(mode), Some(padding)) = (choice(mode), choice(padding)) else {
-        return Err(Error::Invalid(format!("interpolation {mode} with padding {padding}")));
+        return Err(Error::Invalid(format!(
+            "interpolation_mode and padding_mode: expected 0 to 2, found {mode} and {padding}"
+        )));
     };
     let out = e.out(args)?;
     let out = e.resize(out.id, &[input.size(0), input.size(1), grid.size(1), grid.size(2)])?;
@@ -111,7 +119,11 @@ pub(super) fn pixel_shuffle(
     let Some(factor) =
         factor.filter(|factor| rank >= 3 && input.size(rank - 3).is_multiple_of(factor * factor))
     else {
-        return Err(Error::Invalid(format!("pixel shuffle of shape {:?}", input.sizes)));
+        return Err(Error::Invalid(format!(
+            "input shape {:?} has no channels that are divisible by the square of the \
+             upscale_factor",
+            input.sizes
+        )));
     };
     let (channels, height, width) =
         (input.size(rank - 3), input.size(rank - 2), input.size(rank - 1));
@@ -133,18 +145,24 @@ fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result
     let call = UpsampleAntialiasArgs::of(args)?;
     let input = e.tensor(call.input)?;
     if input.rank() != 4 || input.numel() == 0 {
-        return Err(Error::Invalid(format!("planes of shape {:?}", input.sizes)));
+        return Err(Error::Invalid(format!(
+            "input: expected 4 dims and at least one element, found shape {:?}",
+            input.sizes
+        )));
     }
     let aligned = e.bool(call.align_corners)?;
     let sizes: Vec<usize> =
         e.ints(call.output_size)?.iter().filter_map(|size| usize::try_from(*size).ok()).collect();
     let [height, width] = sizes[..] else {
-        return Err(Error::invalid("expected two output sizes"));
+        return Err(Error::Invalid(format!("output_size: expected two sizes, found {sizes:?}")));
     };
     let out = e.out(args)?;
     let out = e.resize(out.id, &[input.size(0), input.size(1), height, width])?;
     if !input.element.is_floating() || input.element != out.element {
-        return Err(Error::unsupported("resizing of integer images"));
+        return Err(Error::unsupported(format!(
+            "antialiased upsampling of {:?} to {:?}; expected the same floating-point type",
+            input.element, out.element
+        )));
     }
     let across =
         e.temporary(Element::F32, &[input.size(0), input.size(1), input.size(2), width])?;
@@ -187,7 +205,10 @@ fn upsample(
 ) -> Result<(), Error> {
     let input = e.tensor(e.ends(args)?.0)?;
     if input.rank() != 4 || input.numel() == 0 {
-        return Err(Error::Invalid(format!("planes of shape {:?}", input.sizes)));
+        return Err(Error::Invalid(format!(
+            "input: expected 4 dims and at least one element, found shape {:?}",
+            input.sizes
+        )));
     }
     let output_size = e.optional_ints(output_size)?;
     let factors = e.optional_floats(factors)?;
@@ -201,7 +222,7 @@ fn upsample(
             .zip(factors)
             .map(|(size, factor)| (*size as f64 * factor) as usize)
             .collect(),
-        _ => return Err(Error::invalid("neither output sizes nor scale factors are given")),
+        _ => return Err(Error::invalid("expected two output sizes or two scale factors")),
     };
     let out = e.out(args)?;
     let out = e.resize(out.id, &[input.size(0), input.size(1), sizes[0], sizes[1]])?;
@@ -225,7 +246,10 @@ fn upsample(
         scale_x: scale(1, width),
     };
     if input.element != out.element {
-        return Err(Error::invalid("input and output differ in type"));
+        return Err(Error::Invalid(format!(
+            "output: expected type {:?}, found {:?}",
+            input.element, out.element
+        )));
     }
     let pipeline = Upsample {
         bilinear: bilinear.is_some(),

@@ -83,7 +83,7 @@ impl<'o> Weights<'o> {
             return Ok([self.weight.unwrap_or(any), self.bias.unwrap_or(any)]);
         }
         Err(Error::Invalid(format!(
-            "the weight or bias does not match a normalisation over {} elements",
+            "weight and bias: expected the same floating-point type and at least {} elements",
             self.count
         )))
     }
@@ -149,7 +149,10 @@ pub(super) fn round_rows(
 ) -> Result<(), Error> {
     let rows = Rows::from_dim(e, input, input.rank().saturating_sub(1));
     if !rows.are_short() {
-        return Err(Error::unsupported("dynamic quantization of rows this long"));
+        return Err(Error::unsupported(format!(
+            "dynamic quantization of rows as long as those of shape {:?}",
+            input.sizes
+        )));
     }
     row(e, ROUND, input, rows, Weights::default(), 0.0, out)
 }

@@ -36,7 +36,10 @@ fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(),
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     if function == scan::LOG_SUM && !(input.element.is_floating() && out.element.is_floating()) {
-        return Err(Error::unsupported("logcumsumexp of integers"));
+        return Err(Error::unsupported(format!(
+            "logcumsumexp of {:?} to {:?}; expected floating point",
+            input.element, out.element
+        )));
     }
     emit(e, function, &input, dim, &out)
 }

@@ -45,7 +45,10 @@ pub(super) const OPERATORS: &[Entry] = &[
             Some("prod") => scatter::MULTIPLY,
             Some("amax") => scatter::MAX,
             Some("amin") => scatter::MIN,
-            _ => return Err(Error::unsupported("scatter_reduce with this reduction")),
+            other => {
+                let reduce = other.unwrap_or("None");
+                return Err(Error::unsupported(format!("scatter_reduce with reduce = '{reduce}'")));
+            }
         };
         if e.optional_bool(call.include_self)? == Some(false) {
             return Err(Error::unsupported("scatter_reduce with include_self=False"));
@@ -64,7 +67,12 @@ fn one_number(
     let number = match out.element.is_floating() {
         true => Number::Float((number as f32).to_bits()),
         false if number == f64::from(number as i32) => Number::Int(number as i32),
-        false => return Err(Error::unsupported("a scalar that the integer type cannot represent")),
+        false => {
+            return Err(Error::unsupported(format!(
+                "the scalar {number} for an output of type {:?}",
+                out.element
+            )));
+        }
     };
     e.derived(Derived::Number(number))
 }
@@ -74,7 +82,10 @@ fn combining(e: &Encoder<'_, '_>, reduce: ValueId) -> Result<u32, Error> {
     match e.optional_string(reduce)? {
         Some("add") => Ok(scatter::ADD),
         Some("multiply") => Ok(scatter::MULTIPLY),
-        _ => Err(Error::unsupported("scatter with this reduction")),
+        other => {
+            let reduce = other.unwrap_or("None");
+            Err(Error::unsupported(format!("scatter with reduce = '{reduce}'")))
+        }
     }
 }
 
@@ -99,7 +110,9 @@ impl Sent {
         [size, count, inner]: [usize; 3],
     ) -> Result<(), Error> {
         if count > MAX_INDICES {
-            return Err(Error::unsupported(format!("more than {MAX_INDICES} indices")));
+            return Err(Error::unsupported(format!(
+                "scatter with {count} indices; the limit is {MAX_INDICES}"
+            )));
         }
         check_looks(input.numel(), count)?;
         let push = ScatterPush {
@@ -129,7 +142,10 @@ fn send(
     function: u32,
 ) -> Result<(), Error> {
     let [input, dim, index, ..] = args[..] else {
-        return Err(Error::invalid("the call has no indices"));
+        return Err(Error::Invalid(format!(
+            "expected input, dim and index, found {} arguments",
+            args.len()
+        )));
     };
     let (input, index) = (e.tensor(input)?, e.tensor(index)?);
     let dim = input.dim(e.int(dim)?)?;
@@ -139,7 +155,8 @@ fn send(
     if !fits {
         let (element, index, input) = (index.element, &index.sizes, &input.sizes);
         return Err(Error::unsupported(format!(
-            "indices {element:?} of shape {index:?} to {input:?}"
+            "indices {element:?} of shape {index:?} for input shape {input:?}; expected int32 or \
+             int64 within the input's shape outside dim {dim}"
         )));
     }
     let has_all = source.rank() == index.rank()
@@ -147,7 +164,7 @@ fn send(
     if !one_source && !has_all {
         let (source, index) = (&source.sizes, &index.sizes);
         return Err(Error::unsupported(format!(
-            "a scatter of elements of shape {source:?} by indices of shape {index:?}"
+            "a source of shape {source:?} that is smaller than indices of shape {index:?}"
         )));
     }
     // The indices may cover only a part of the tensor and of the source. The rest of the source is

@@ -16,7 +16,10 @@ pub(super) const OPERATORS: &[Entry] = &[
         let call = BucketizeTensorArgs::of(args)?;
         let (values, sequence) = (e.tensor(call.input)?, e.tensor(call.boundaries)?);
         if sequence.rank() != 1 {
-            return Err(Error::Invalid(format!("boundaries of shape {:?}", sequence.sizes)));
+            return Err(Error::Invalid(format!(
+                "boundaries: expected 1 dim, found shape {:?}",
+                sequence.sizes
+            )));
         }
         let right = e.optional_bool(call.right)?.unwrap_or(false);
         among(e, args, [&sequence, &values], right)
@@ -36,7 +39,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             && !has(e.scalar_type(&sequence), number)
         {
             return Err(Error::unsupported(format!(
-                "a search for {number} in a sequence of a narrower type"
+                "a search for {number} in a sequence whose type cannot represent it"
             )));
         }
         let value = rounded(e, sequence.value, e.float(argument)?)?;
@@ -67,7 +70,9 @@ fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {
         None => Ok(right),
         Some("right") => Ok(true),
         Some("left") if !right => Ok(false),
-        Some(side) => Err(Error::Invalid(format!("side '{side}' contradicts right = {right}"))),
+        Some(side) => {
+            Err(Error::Invalid(format!("side '{side}' is unknown or contradicts right = {right}")))
+        }
     }
 }
 
@@ -80,9 +85,10 @@ fn in_order(
     let places = e.optional_tensor(SearchsortedArgs::of(args)?.sorter)?;
     let Some(places) = places else { return Ok(sequence) };
     if places.element != Element::I32 || places.sizes != sequence.sizes {
-        let (places, sequence) = (&places.sizes, &sequence.sizes);
+        let (element, places, sequence) = (places.element, &places.sizes, &sequence.sizes);
         return Err(Error::Invalid(format!(
-            "a sorter of shape {places:?} does not match sequence shape {sequence:?}"
+            "sorter: expected int32 or int64 of shape {sequence:?}, found {element:?} of shape \
+             {places:?}"
         )));
     }
     let sorted = e.temporary(sequence.element, &sequence.sizes)?;
@@ -112,12 +118,18 @@ fn among(
     };
     let is_number = values.rank() == 0;
     if sequence.element.is_floating() != values.element.is_floating() && !is_number {
-        return Err(Error::unsupported("values of another type than the sequence"));
+        return Err(Error::unsupported(format!(
+            "a search for values of type {:?} in a sequence of type {:?}",
+            values.element, sequence.element
+        )));
     }
     let out = e.out(args)?;
     let out = e.resize(out.id, &values.sizes)?;
     if out.element != Element::I32 {
-        return Err(Error::invalid("the output is not an integer tensor"));
+        return Err(Error::Invalid(format!(
+            "output: expected int32 or int64, found {:?}",
+            out.element
+        )));
     }
     let push = SearchPush {
         numel: u32_of(out.numel())?,

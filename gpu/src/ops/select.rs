@@ -21,8 +21,11 @@ pub(super) fn choose(
     args: &[ValueId],
     operands: [Operand; 3],
 ) -> Result<(), Error> {
-    let sizes = common_shape(operands.iter().map(|operand| &operand.sizes[..]))
-        .ok_or_else(|| Error::invalid("the shapes do not broadcast"))?;
+    let sizes =
+        common_shape(operands.iter().map(|operand| &operand.sizes[..])).ok_or_else(|| {
+            let [a, b, c] = [&operands[0].sizes, &operands[1].sizes, &operands[2].sizes];
+            Error::Invalid(format!("shapes {a:?}, {b:?} and {c:?} do not broadcast"))
+        })?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
     let strides = operands.each_ref().map(|operand| broadcast_strides(operand, sizes.len()));
@@ -35,7 +38,11 @@ pub(super) fn choose(
         b_strides: [0; 6],
     };
     if dims.len() > push.sizes.len() {
-        return Err(Error::unsupported(format!("{} dimensions that cannot be merged", dims.len())));
+        return Err(Error::unsupported(format!(
+            "{} dims that cannot be merged; the limit is {}",
+            dims.len(),
+            push.sizes.len()
+        )));
     }
     for (slot, (size, strides)) in (0..push.sizes.len()).rev().zip(dims.iter().rev()) {
         push.sizes[slot] = u32_of(*size)?;

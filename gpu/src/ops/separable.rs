@@ -27,7 +27,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let second = parts.iter().skip(1).position(is_gemm);
     let (first, second) =
         second.and_then(|place| parts.split_at_checked(place + 1)).ok_or_else(|| {
-            Error::invalid("torchlet.separable needs a depthwise and a pointwise convolution")
+            Error::invalid("internal error: expected a depthwise and a pointwise convolution")
         })?;
     let first = shape(e, first, args)?;
     let second = shape(e, second, args)?;
@@ -54,8 +54,9 @@ fn shape(
     parts: &[Node],
     args: &[ValueId],
 ) -> Result<Option<Shape>, Error> {
-    let (call, rest) =
-        parts.split_first().ok_or_else(|| Error::invalid("a convolution is missing"))?;
+    let (call, rest) = parts
+        .split_first()
+        .ok_or_else(|| Error::invalid("internal error: a convolution is missing"))?;
     if !rest.is_empty() {
         let epilogue = epilogue::of(e, rest, args)?;
         e.set_epilogue(epilogue);

@@ -103,7 +103,10 @@ fn of_two(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
 /// Encodes a bitwise function of integers.
 fn of_bits(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     if e.out(args)?.element.is_floating() {
-        return Err(Error::unsupported("a bitwise operator with a floating-point result"));
+        return Err(Error::unsupported(format!(
+            "a bitwise operator with an output of type {:?}",
+            e.out(args)?.element
+        )));
     }
     of_two(e, args, function)
 }
@@ -112,14 +115,18 @@ fn of_bits(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(
 fn round_to_decimals(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = RoundDecimalsArgs::of(args)?;
     let input = e.tensor(call.input)?;
-    let decimals = i32::try_from(e.int(call.decimals)?).ok();
+    let given = e.int(call.decimals)?;
+    let decimals = i32::try_from(given).ok();
     let decimals = decimals.filter(|decimals| (-30..=30).contains(decimals));
-    let decimals =
-        decimals.ok_or_else(|| Error::unsupported("rounding to more than 30 decimals"))?;
+    let decimals = decimals.ok_or_else(|| {
+        Error::unsupported(format!("rounding to {given} decimals; expected -30 to 30"))
+    })?;
     let out = e.out(args)?;
     let is_narrow = matches!(e.scalar_type(&out), Some(ScalarType::Half | ScalarType::BFloat16));
     if !out.element.is_floating() || (is_narrow && !e.is_narrowed()) {
-        return Err(Error::unsupported("rounding to decimals of 16-bit floats or integers"));
+        return Err(Error::unsupported(
+            "rounding to decimals with an output of fp16, bfloat16 or integers",
+        ));
     }
     let out = e.resize(out.id, &input.sizes)?;
     let function = match decimals {
@@ -155,7 +162,10 @@ fn from_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Resu
         _ => true,
     };
     if !has_room {
-        return Err(Error::unsupported("a scalar that the integer type cannot represent"));
+        return Err(Error::unsupported(format!(
+            "the scalar {value} for an output of type {:?}",
+            out.element
+        )));
     }
     let beside = if out.element.is_floating() { &out } else { &elements };
     let first = number(e, beside, argument, value)?;

@@ -17,7 +17,9 @@ pub(super) fn parts(
 ) -> Result<[Operand; 2], Error> {
     let sums = e.temporary(Element::F32, &[now, splits, tile.iter().product()])?;
     let counts = counts_for(bound).filter(|counts| now.div_ceil(4) <= *counts);
-    let counts = counts.ok_or_else(|| Error::invalid("a GEMM exceeds its bound"))?;
+    let counts = counts.ok_or_else(|| {
+        Error::invalid("internal error: a split GEMM has more tiles than planned")
+    })?;
     // Neighbouring calls that are independent use different counters, so that neither waits for the
     // other.
     let shares = out.id % TURNS;

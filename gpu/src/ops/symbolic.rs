@@ -33,8 +33,11 @@ pub(super) const OPERATORS: &[Entry] = &[
         let call = SelectArgs::of(args)?;
         let input = e.tensor(call.input)?;
         let dim = input.dim(e.int(call.dim)?)?;
-        let index = normalize_index(e.int(call.index)?, input.size(dim));
-        let index = index.ok_or_else(|| Error::invalid("an index is out of range"))?;
+        let (given, size) = (e.int(call.index)?, input.size(dim));
+        let index = normalize_index(given, size);
+        let index = index.ok_or_else(|| {
+            Error::Invalid(format!("index {given} is out of range for dim {dim} of size {size}"))
+        })?;
         let at = index * input.strides().get(dim).copied().unwrap_or(1);
         // While memory is planned, the contents of inputs are unknown. The integer then keeps its
         // bound, or the exporter's sample value.
@@ -85,8 +88,13 @@ fn element(
         Operator::SELECT_COPY_INT | Operator::SELECT_INT => {
             let call = SelectArgs::of(node)?;
             let dim = input.dim(e.int(call.dim)?)?;
-            let index = normalize_index(e.int(call.index)?, input.size(dim));
-            let index = index.ok_or_else(|| Error::invalid("an index is out of range"))?;
+            let (given, size) = (e.int(call.index)?, input.size(dim));
+            let index = normalize_index(given, size);
+            let index = index.ok_or_else(|| {
+                Error::Invalid(format!(
+                    "index {given} is out of range for dim {dim} of size {size}"
+                ))
+            })?;
             element(e, source, picked(at, &input, dim, 1, [index, 1]), calls)
         }
         Operator::SLICE_COPY_TENSOR | Operator::SLICE_TENSOR => {
@@ -189,6 +197,8 @@ fn binary(
 ) -> Result<(), Error> {
     let call = SymBinaryArgs::of(args)?;
     let (a, b) = (e.int(call.a)?, e.int(call.b)?);
-    let result = function(a, b).ok_or_else(|| Error::invalid("the result is out of range"))?;
+    let result = function(a, b).ok_or_else(|| {
+        Error::Invalid(format!("the result for {a} and {b} is not a 64-bit integer"))
+    })?;
     e.set_int(call.out, result)
 }

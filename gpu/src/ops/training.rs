@@ -23,7 +23,9 @@ pub(super) const OPERATORS: &[Entry] = &[
         let m = input.numel() / k;
         if gradient.numel() / n != m {
             let (gradient, input) = (&gradient.sizes, &input.sizes);
-            return Err(Error::Invalid(format!("gradients {gradient:?} of inputs {input:?}")));
+            return Err(Error::Invalid(format!(
+                "gradient shape {gradient:?} does not match input shape {input:?}"
+            )));
         }
         let out = e.out(args)?;
         let out = e.resize(out.id, &[n, k])?;
@@ -48,7 +50,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         if weight.rank() != 2 || weight.element.size() != 1 || weight.size(0) != n || k == 0 {
             let (gradient, weight) = (&gradient.sizes, &weight.sizes);
             return Err(Error::Invalid(format!(
-                "a gradient of shape {gradient:?} for weights of shape {weight:?}"
+                "gradient shape {gradient:?} does not match weight shape {weight:?}"
             )));
         }
         let mut sizes = gradient.sizes.clone();
@@ -77,7 +79,10 @@ pub(super) const OPERATORS: &[Entry] = &[
         let row = k.div_ceil(2);
         let out = e.resize(out.id, &[n, row])?;
         if input.rank() != 2 || out.element != Element::U8 {
-            return Err(Error::Invalid(format!("weights of shape {:?}", input.sizes)));
+            return Err(Error::Invalid(format!(
+                "expected weights of 2 dims and a uint8 output, found shape {:?} and {:?}",
+                input.sizes, out.element
+            )));
         }
         u32_of(input.numel())?;
         let push = PackQ4Push {
@@ -97,12 +102,9 @@ pub(super) const OPERATORS: &[Entry] = &[
 
 /// Returns the size of the last dimension, which must not be empty.
 fn last(tensor: &Operand) -> Result<usize, Error> {
-    tensor
-        .sizes
-        .last()
-        .copied()
-        .filter(|size| *size > 0)
-        .ok_or_else(|| Error::Invalid(format!("a matrix of shape {:?}", tensor.sizes)))
+    tensor.sizes.last().copied().filter(|size| *size > 0).ok_or_else(|| {
+        Error::Invalid(format!("expected a nonempty last dim, found shape {:?}", tensor.sizes))
+    })
 }
 
 /// Returns the group size from an argument, and the row length of scales of shape `[group, n]`.
@@ -116,7 +118,10 @@ fn groups(
     let group = usize::try_from(e.int(group_size)?).unwrap_or(0);
     let row = scales.size(1);
     if group == 0 || scales.rank() != 2 || row < n || scales.size(0) < k.div_ceil(group) {
-        return Err(Error::Invalid(format!("groups of {group} with scales {:?}", scales.sizes)));
+        return Err(Error::Invalid(format!(
+            "scale shape {:?} does not match {n} columns and {k} rows in groups of {group}",
+            scales.sizes
+        )));
     }
     Ok((group, row))
 }
@@ -150,12 +155,19 @@ fn fused_ce(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let count = e.float(call.n_valid)?;
     let classes = last(&logits)?;
     let rows = logits.numel() / classes;
-    let [loss, gradient] = e.outs(args)?[..] else {
-        return Err(Error::invalid("expected two outputs"));
+    let outs = e.outs(args)?;
+    let [loss, gradient] = outs[..] else {
+        return Err(Error::Invalid(format!(
+            "expected two outputs, loss and gradient, found {}",
+            outs.len()
+        )));
     };
     if labels.numel() != rows || labels.element != Element::I32 {
         let (logits, labels) = (&logits.sizes, &labels.sizes);
-        return Err(Error::Invalid(format!("logits {logits:?} with labels {labels:?}")));
+        return Err(Error::Invalid(format!(
+            "labels: expected {rows} integers for logits of shape {logits:?}, found shape \
+             {labels:?}"
+        )));
     }
     let loss = e.resize(loss, &[])?;
     let gradient = e.resize(gradient, &logits.sizes)?;
@@ -188,7 +200,10 @@ fn adamw_step(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         .iter()
         .all(|tensor| tensor.numel() == tensors[0].numel() && tensor.element == Element::F32);
     if !fits {
-        return Err(Error::invalid("parameters, moments and gradients differ in size or type"));
+        let shapes: Vec<_> = tensors.iter().map(|it| (it.element, &it.sizes)).collect();
+        return Err(Error::Invalid(format!(
+            "parameter, moments and gradient: expected F32 of the same size, found {shapes:?}"
+        )));
     }
     let float = |id| Ok::<_, Error>(e.float(id)? as f32);
     let (rate, epsilon, decay) = (float(call.lr)?, float(call.eps)?, float(call.weight_decay)?);

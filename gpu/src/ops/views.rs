@@ -22,7 +22,8 @@ pub(super) const OPERATORS: &[Entry] = &[
         let input = e.tensor(call.input)?;
         let mut known = sizes.iter().filter(|size| **size >= 0);
         let known = known.try_fold(1i64, |known, size| known.checked_mul(*size));
-        let known = known.ok_or_else(|| Error::invalid("a view is too large"))?;
+        let known = known
+            .ok_or_else(|| Error::Invalid(format!("view size {sizes:?} overflows 64 bits")))?;
         let numel = input.numel() as i64;
         let sizes: Vec<usize> = sizes
             .iter()
@@ -34,8 +35,12 @@ pub(super) const OPERATORS: &[Entry] = &[
         let call = DimArgs::of(args)?;
         let input = e.tensor(call.input)?;
         let dim = e.int(call.dim)?;
-        let dim = torchlet_core::rules::normalize_dim(dim, input.rank() + 1)
-            .ok_or_else(|| Error::Invalid(format!("dimension {dim}")))?;
+        let dim = torchlet_core::rules::normalize_dim(dim, input.rank() + 1).ok_or_else(|| {
+            Error::Invalid(format!(
+                "dim {dim} is out of range for a result of {} dims",
+                input.rank() + 1
+            ))
+        })?;
         let mut sizes = input.sizes.clone();
         sizes.insert(dim, 1);
         reshape(e, args, &sizes)
@@ -57,7 +62,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let input = e.tensor(call.input)?;
         if input.rank() > 2 {
             return Err(Error::Invalid(format!(
-                "expected a matrix, found shape {:?}",
+                "input: expected at most 2 dims, found shape {:?}",
                 input.sizes
             )));
         }
@@ -96,7 +101,9 @@ pub(super) const OPERATORS: &[Entry] = &[
         let known: Option<Vec<usize>> =
             sizes.iter().map(|size| usize::try_from(*size).ok()).collect();
         let wanted = known.filter(|sizes| sizes.len() == strides.len()).ok_or_else(|| {
-            Error::Invalid(format!("a tensor of {sizes:?} with strides {strides:?}"))
+            Error::Invalid(format!(
+                "expected nonnegative sizes and as many strides, found {sizes:?} and {strides:?}"
+            ))
         })?;
         let out = e.out(args)?;
         let out = e.resize(out.id, &wanted)?;
@@ -109,7 +116,10 @@ pub(super) const OPERATORS: &[Entry] = &[
         let offset = given(call.offset, 0)?;
         let (a, b) = (input.dim(given(call.dim1, 0)?)?, input.dim(given(call.dim2, 1)?)?);
         if a == b || input.rank() < 2 {
-            return Err(Error::invalid("a diagonal has two dimensions"));
+            return Err(Error::Invalid(format!(
+                "diagonal: expected two different dims, found dims {a} and {b} of shape {:?}",
+                input.sizes
+            )));
         }
         let strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
         // The diagonal starts at a column right of the first element, or at a row below it.
@@ -151,16 +161,24 @@ pub(super) const OPERATORS: &[Entry] = &[
         let input = e.tensor(call.input)?;
         let repeats = e.ints(call.repeats)?;
         let missing = repeats.len().checked_sub(input.rank());
-        let missing = missing.ok_or_else(|| Error::invalid("fewer repeats than dimensions"))?;
+        let missing = missing.ok_or_else(|| {
+            Error::Invalid(format!(
+                "repeats: expected at least {} values, found {repeats:?}",
+                input.rank()
+            ))
+        })?;
         let own = input.strides();
         let (mut sizes, mut shape, mut strides) = (Vec::new(), Vec::new(), Vec::new());
         for (dim, repeat) in repeats.iter().enumerate() {
             let source = dim.checked_sub(missing);
             let size = source.map_or(1, |dim| input.size(dim));
-            let repeat =
-                usize::try_from(*repeat).map_err(|_| Error::invalid("a repeat is negative"))?;
+            let repeat = usize::try_from(*repeat).map_err(|_| {
+                Error::Invalid(format!("repeats: expected at least 0, found {repeat}"))
+            })?;
             let whole = repeat.checked_mul(size);
-            sizes.push(whole.ok_or_else(|| Error::invalid("a repeated size is out of range"))?);
+            sizes.push(whole.ok_or_else(|| {
+                Error::Invalid(format!("{repeat} repeats of {size} elements overflow"))
+            })?);
             shape.extend([repeat, size]);
             strides.extend([0, source.map_or(0, |dim| own[dim] as i64)]);
         }
@@ -171,15 +189,18 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::REPEAT_INTERLEAVE_SELF_INT, |e, args| {
         let call = RepeatInterleaveArgs::of(args)?;
         let input = e.tensor(call.input)?;
-        let repeat = usize::try_from(e.int(call.repeats)?);
-        let repeat = repeat.map_err(|_| Error::invalid("a repeat is negative"))?;
+        let given = e.int(call.repeats)?;
+        let repeat = usize::try_from(given);
+        let repeat = repeat
+            .map_err(|_| Error::Invalid(format!("repeats: expected at least 0, found {given}")))?;
         let (mut view, dim) = match e.optional_int(call.dim)? {
             Some(dim) if input.rank() > 0 => (input.sizes.clone(), input.dim(dim)?),
             _ => (vec![input.numel()], 0),
         };
         let mut sizes = view.clone();
         let whole = sizes[dim].checked_mul(repeat);
-        sizes[dim] = whole.ok_or_else(|| Error::invalid("a repeated size is out of range"))?;
+        sizes[dim] = whole
+            .ok_or_else(|| Error::Invalid(format!("{repeat} repeats of dim {dim} overflow")))?;
         let own = crate::tensors::strides(&view);
         let mut strides: Vec<i64> = own.iter().map(|stride| *stride as i64).collect();
         view.insert(dim + 1, repeat);
@@ -196,7 +217,8 @@ pub(super) const OPERATORS: &[Entry] = &[
         let length = input.size(dim) as i64;
         if size < 0 || size > length || step <= 0 {
             return Err(Error::Invalid(format!(
-                "unfold: windows of {size} with step {step} over {length} elements"
+                "expected a size of 0 to {length} and a positive step, found size {size} and step \
+                 {step}"
             )));
         }
         let step = step.min(length + 1);
@@ -222,10 +244,14 @@ pub(super) const OPERATORS: &[Entry] = &[
         let outs = e.outs(args)?;
         let mut start = 0usize;
         for (size, out) in sizes.iter().zip(outs) {
-            let size =
-                usize::try_from(*size).map_err(|_| Error::invalid("a split size is negative"))?;
+            let size = usize::try_from(*size).map_err(|_| {
+                Error::Invalid(format!("split size: expected at least 0, found {size}"))
+            })?;
             if size > input.size(dim) - start {
-                return Err(Error::invalid("the split sizes exceed the dimension"));
+                return Err(Error::Invalid(format!(
+                    "split sizes {sizes:?} exceed dim {dim} of {} elements",
+                    input.size(dim)
+                )));
             }
             slice_into(e, &input, dim, start, size, 1, out)?;
             start += size;
@@ -235,15 +261,22 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SPLIT_COPY_TENSOR, |e, args| {
         let call = SplitArgs::of(args)?;
         let input = e.tensor(call.input)?;
-        let size = usize::try_from(e.int(call.split_size)?).ok().filter(|size| *size > 0);
-        let size = size.ok_or_else(|| Error::invalid("a split size is zero"))?;
+        let given = e.int(call.split_size)?;
+        let size = usize::try_from(given).ok().filter(|size| *size > 0);
+        let size = size.ok_or_else(|| {
+            Error::Invalid(format!("split_size: expected at least 1, found {given}"))
+        })?;
         let dim = e.optional_int(call.dim)?.unwrap_or(0);
         let dim = input.dim(dim)?;
         for (number, out) in e.outs(args)?.into_iter().enumerate() {
             let rest =
                 number.checked_mul(size).and_then(|start| input.size(dim).checked_sub(start));
-            let rest =
-                rest.ok_or_else(|| Error::invalid("the split sizes exceed the dimension"))?;
+            let rest = rest.ok_or_else(|| {
+                Error::Invalid(format!(
+                    "output {number} of splits of {size} exceeds dim {dim} of {} elements",
+                    input.size(dim)
+                ))
+            })?;
             slice_into(e, &input, dim, number * size, size.min(rest), 1, out)?;
         }
         Ok(())
@@ -264,7 +297,10 @@ pub(super) const OPERATORS: &[Entry] = &[
 fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result<(), Error> {
     let input = e.tensor(e.ends(args)?.0)?;
     if input.numel() != crate::encoder::numel_of(sizes)? {
-        return Err(Error::Invalid(format!("{:?} cannot be viewed as {sizes:?}", input.sizes)));
+        return Err(Error::Invalid(format!(
+            "shape {:?} cannot be viewed as {sizes:?}",
+            input.sizes
+        )));
     }
     let out = e.resize(e.out_id(args)?, sizes)?;
     if input.element == out.element && !e.is_taken_over(out.id, input.id) {
@@ -309,10 +345,9 @@ fn expand(
     input: &Operand,
     wanted: &[i64],
 ) -> Result<(), Error> {
-    let missing = wanted
-        .len()
-        .checked_sub(input.rank())
-        .ok_or_else(|| Error::invalid("expand to fewer dimensions"))?;
+    let missing = wanted.len().checked_sub(input.rank()).ok_or_else(|| {
+        Error::Invalid(format!("size: expected at least {} dims, found {wanted:?}", input.rank()))
+    })?;
     let own = input.strides();
     let (mut sizes, mut strides) = (Vec::new(), Vec::new());
     for (dim, size) in wanted.iter().enumerate() {
@@ -381,8 +416,12 @@ fn select(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(call.input)?;
     let dim = input.dim(e.int(call.dim)?)?;
     let index = e.int(call.index)?;
-    let index = torchlet_core::rules::normalize_index(index, input.size(dim))
-        .ok_or_else(|| Error::Invalid(format!("index {index} of dimension {dim}")))?;
+    let index = torchlet_core::rules::normalize_index(index, input.size(dim)).ok_or_else(|| {
+        Error::Invalid(format!(
+            "index {index} is out of range for dim {dim} of size {}",
+            input.size(dim)
+        ))
+    })?;
     let out = e.out(args)?.id;
     select_into(e, &input, dim, index, out)
 }
@@ -418,7 +457,7 @@ fn slice(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let end = clamp(e.optional_int(call.end)?.unwrap_or(i64::MAX)).max(start);
     let step = e.optional_int(call.step)?.unwrap_or(1);
     if step <= 0 {
-        return Err(Error::invalid("the step of a slice is not positive"));
+        return Err(Error::Invalid(format!("step: expected at least 1, found {step}")));
     }
     // A step beyond the end is clamped to the end.
     let step = step.min(size.max(1));
@@ -534,15 +573,18 @@ fn gather_merged(
     let contiguous = base == 0 && !e.varies() && is_in_a_row(dims);
     let mut push = GatherPush {
         numel: u32_of(out.numel())?,
-        base: i32::try_from(base).map_err(|_| Error::unsupported("a view beyond 2^31 elements"))?,
+        base: i32::try_from(base).map_err(|_| {
+            Error::unsupported(format!("a view from element {base}; the limit is 2^31"))
+        })?,
         rank: u32_of(dims.len())?,
         sizes: [1; MAX_DIMS],
         strides: [0; MAX_DIMS],
     };
     for (slot, (size, strides)) in (0..MAX_DIMS).rev().zip(dims.iter().rev()) {
         push.sizes[slot] = u32_of(*size)?;
-        push.strides[slot] = i32::try_from(strides[0])
-            .map_err(|_| Error::unsupported("a stride beyond 2^31 elements"))?;
+        push.strides[slot] = i32::try_from(strides[0]).map_err(|_| {
+            Error::unsupported(format!("a stride of {} elements; the limit is 2^31", strides[0]))
+        })?;
     }
     let fixed = !e.varies() && !e.is_of_varying_shapes();
     let by_four = fixed && is_by_four(dims, base);
@@ -573,7 +615,7 @@ fn check_reach(input: &Operand, sizes: &[usize], strides: &[i64], base: i64) -> 
     }
     if least < 0 || most >= input.numel() as i128 {
         return Err(Error::Invalid(format!(
-            "a view of shape {sizes:?} exceeds a tensor of shape {:?}",
+            "a view of shape {sizes:?} with strides {strides:?} exceeds input shape {:?}",
             input.sizes
         )));
     }

@@ -19,11 +19,17 @@ pub(super) fn transposed(
     let pitch = matrices.pitch();
     let numel = pitch.checked_mul(columns).and_then(|numel| numel.checked_mul(count));
     if numel.is_none_or(|numel| numel > i32::MAX as usize) {
-        return Err(Error::unsupported("weights of more than 2^31 elements"));
+        return Err(Error::unsupported(format!(
+            "weights of shape {:?}, with more than 2^31 - 1 padded elements",
+            weight.sizes
+        )));
     }
     if let Some(source) = e.constant(weight.id) {
         if !matches!(source.element.size(), 2 | 4) {
-            return Err(Error::unsupported("weights of this type"));
+            return Err(Error::unsupported(format!(
+                "weights of type {:?}; expected 2 or 4 bytes per element",
+                source.element
+            )));
         }
         return e.derived(Derived::Transposed(Transposed { source, matrices }));
     }

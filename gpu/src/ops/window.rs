@@ -26,10 +26,9 @@ impl Window {
         dilation: i64,
     ) -> Result<Self, Error> {
         let checked = |value: i64, least: i64, what: &str| -> Result<i32, Error> {
-            i32::try_from(value)
-                .ok()
-                .filter(|_| value >= least && value <= LIMIT)
-                .ok_or_else(|| Error::Invalid(format!("{what} {value}")))
+            i32::try_from(value).ok().filter(|_| value >= least && value <= LIMIT).ok_or_else(
+                || Error::Invalid(format!("{what}: expected {least} to {LIMIT}, found {value}")),
+            )
         };
         let window = Window {
             kernel: checked(kernel, 1, "kernel size")?,
@@ -38,7 +37,11 @@ impl Window {
             dilation: checked(dilation, 1, "dilation")?,
         };
         if window.reach() > LIMIT {
-            return Err(Error::Invalid(format!("kernel size {kernel} with dilation {dilation}")));
+            return Err(Error::Invalid(format!(
+                "kernel size {kernel} with dilation {dilation} spans {} elements, the limit is \
+                 {LIMIT}",
+                window.reach()
+            )));
         }
         Ok(window)
     }
@@ -57,7 +60,8 @@ impl Window {
         let room = size + 2 * padding - self.reach();
         if size == 0 || room < 0 {
             return Err(Error::Invalid(format!(
-                "a window of {} elements over {size} with padding {padding}",
+                "a kernel that spans {} elements does not fit {size} elements with padding \
+                 {padding}",
                 self.reach()
             )));
         }
@@ -77,14 +81,19 @@ impl Window {
     ) -> Result<usize, Error> {
         let largest = i64::from(self.stride).max(self.dilation.into());
         if output_padding < 0 || output_padding >= largest {
-            return Err(Error::Invalid(format!("output padding {output_padding}")));
+            return Err(Error::Invalid(format!(
+                "output padding: expected 0 to {}, found {output_padding}",
+                largest - 1
+            )));
         }
         let size = checked_size(size)?;
         let count = (size - 1) * i64::from(self.stride) - 2 * i64::from(self.padding)
             + self.reach()
             + output_padding;
         if size == 0 || count < 1 {
-            return Err(Error::Invalid(format!("an output of {count} elements")));
+            return Err(Error::Invalid(format!(
+                "input size {size} gives an output size of {count}, expected at least 1"
+            )));
         }
         self.bounded(count)
     }
@@ -98,7 +107,9 @@ impl Window {
             .and_then(|end| end.checked_add(i64::from(self.padding) + self.reach()));
         match (usize::try_from(count), end) {
             (Ok(count), Some(end)) if end < LIMIT * 2 => Ok(count),
-            _ => Err(Error::unsupported("a dimension of more than 2^30 elements")),
+            _ => Err(Error::unsupported(format!(
+                "a convolution or pooling to {count} elements per dim"
+            ))),
         }
     }
 }
@@ -113,10 +124,9 @@ pub(super) struct Depth {
 }
 
 fn checked_size(size: usize) -> Result<i64, Error> {
-    i64::try_from(size)
-        .ok()
-        .filter(|size| *size <= LIMIT)
-        .ok_or_else(|| Error::unsupported("a dimension of more than 2^30 elements"))
+    i64::try_from(size).ok().filter(|size| *size <= LIMIT).ok_or_else(|| {
+        Error::unsupported(format!("a dim of {size} elements; the limit is {LIMIT}"))
+    })
 }
 
 /// Parses values for two dimensions. One value applies to both; an empty list means `default`.
@@ -125,7 +135,9 @@ pub(super) fn pair(values: &[i64], default: Option<[i64; 2]>) -> Result<[i64; 2]
         ([both], _) => Ok([*both, *both]),
         ([y, x], _) => Ok([*y, *x]),
         ([], Some(default)) => Ok(default),
-        _ => Err(Error::Invalid(format!("{} values for two dimensions", values.len()))),
+        _ => Err(Error::Invalid(format!(
+            "expected one or two values for two dims, found {values:?}"
+        ))),
     }
 }
 
@@ -134,7 +146,9 @@ pub(super) fn triple(values: &[i64]) -> Result<[i64; 3], Error> {
     match *values {
         [all] => Ok([all; 3]),
         [z, y, x] => Ok([z, y, x]),
-        _ => Err(Error::Invalid(format!("{} values for three dimensions", values.len()))),
+        _ => Err(Error::Invalid(format!(
+            "expected one or three values for three dims, found {values:?}"
+        ))),
     }
 }
 
@@ -144,7 +158,11 @@ pub(super) fn checked_numel(sizes: &[usize]) -> Result<usize, Error> {
         .iter()
         .try_fold(1usize, |numel, size| numel.checked_mul(*size))
         .filter(|numel| *numel <= i32::MAX as usize)
-        .ok_or_else(|| Error::unsupported("a tensor of more than 2^31 elements"))
+        .ok_or_else(|| {
+            Error::unsupported(format!(
+                "a tensor of shape {sizes:?}; the limit is 2^31 - 1 elements"
+            ))
+        })
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ pub fn read<'p>(bytes: &[u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error>
         }
     }
     if !missing.is_empty() {
-        return Err(Error::Unsupported(format!("operators {}", missing.join(", "))));
+        return Err(Error::Unsupported(format!("unknown operators: {}", missing.join(", "))));
     }
     let tables = reader.all(root.values()?)?;
     reader.count = tables.len();
@@ -120,33 +120,38 @@ pub fn read<'p>(bytes: &[u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error>
         values.push(reader.value(&table, named)?);
     }
     let is_list = |id: &ValueId| matches!(values.get(*id), Some(Value::List(_)));
-    for value in &values {
+    for (id, value) in values.iter().enumerate() {
         if let Value::List(items) = value
             && items.iter().any(is_list)
         {
-            return Err(Error::invalid("a list contains another list"));
+            return Err(Error::Invalid(format!("value {id} is a list of lists")));
         }
     }
     let nodes = reader.nodes(root.nodes()?, &operators, DEPTH)?;
     let (inputs, outputs) = (reader.ids(root.inputs()?)?, reader.ids(root.outputs()?)?);
     let updates = reader.ids(root.updates()?)?;
     let (updates, []) = updates.as_chunks::<2>() else {
-        return Err(Error::invalid("an update without an old value"));
+        return Err(Error::invalid(
+            "state updates: expected pairs of new and old values, found an odd count",
+        ));
     };
     let updates: Vec<(ValueId, ValueId)> = updates.iter().map(|[new, old]| (*new, *old)).collect();
     // Only state may be stored without data.
     let updated: BTreeSet<ValueId> = updates.iter().map(|(_, old)| *old).collect();
     if updated.len() != updates.len() {
-        return Err(Error::invalid("a value is updated twice"));
+        return Err(Error::invalid("state updates: a state value is updated twice"));
     }
     if !reader.zeros.iter().all(|id| updated.contains(id)) {
-        return Err(Error::invalid("a zero-initialised buffer is never updated"));
+        return Err(Error::invalid("a zero-initialised state buffer is never updated"));
     }
     let mut names = BTreeMap::new();
     for table in reader.all(root.names()?)? {
         let (value, name) = (table.value()? as usize, table.name()?.unwrap_or(""));
         if value >= reader.count {
-            return Err(Error::Invalid(format!("value {value} is out of range")));
+            return Err(Error::Invalid(format!(
+                "names: value {value} is out of range, the graph has {} values",
+                reader.count
+            )));
         }
         reader.budget.spend(name.len())?;
         names.insert(value, name.to_owned());
@@ -166,7 +171,7 @@ struct Reader<'b> {
 impl<'b> Reader<'b> {
     fn new(bytes: &'b [u8]) -> Result<Self, Error> {
         if !is_blob(bytes) {
-            return Err(Error::invalid("a graph does not start with TLG1"));
+            return Err(Error::invalid("graph identifier: expected TLG1"));
         }
         let (root, budget) = (GraphTable(Table::root(bytes)?), Budget::of(bytes));
         Ok(Reader { root, count: 0, zeros: Vec::new(), budget })
@@ -188,7 +193,9 @@ impl<'b> Reader<'b> {
         let count = self.count;
         let id = |id: u32| {
             let id = id as usize;
-            let error = || Error::Invalid(format!("value {id} is out of range"));
+            let error = || {
+                Error::Invalid(format!("value {id} is out of range, the graph has {count} values"))
+            };
             if id < count { Ok(id) } else { Err(error()) }
         };
         self.all(vector)?.into_iter().map(id).collect()
@@ -238,14 +245,14 @@ impl<'b> Reader<'b> {
     fn sizes(&mut self, sizes: Vector<'b, u64>) -> Result<Vec<usize>, Error> {
         if sizes.len() > MAX_RANK {
             return Err(Error::Invalid(format!(
-                "a tensor has {} dims, at most {MAX_RANK} are supported",
+                "tensor with {} dims; the limit is {MAX_RANK}",
                 sizes.len()
             )));
         }
         // Shaders and kernels use 32-bit sizes.
         let size = |size: u64| i32::try_from(size).ok().and_then(|size| usize::try_from(size).ok());
         let sizes: Option<Vec<usize>> = self.all(sizes)?.into_iter().map(size).collect();
-        sizes.ok_or_else(|| Error::invalid("a tensor's size is out of range"))
+        sizes.ok_or_else(|| Error::invalid("tensor with a size above 2^31 - 1"))
     }
 
     fn value<'p>(
@@ -304,15 +311,15 @@ impl<'b> Reader<'b> {
 }
 
 fn too_deep() -> Error {
-    Error::invalid("fused calls are nested too deep")
+    Error::Invalid(format!("fused calls are nested deeper than {DEPTH} levels"))
 }
 
 fn out_of_range() -> Error {
-    Error::invalid("an operator index is out of range")
+    Error::invalid("a call's operator index is out of range")
 }
 
 fn scalar_type(number: i8) -> Result<ScalarType, Error> {
-    let error = || Error::Invalid(format!("unknown element type {number}"));
+    let error = || Error::Invalid(format!("unknown dtype {number}"));
     ScalarType::from_number(number.into()).ok_or_else(error)
 }
 
@@ -322,6 +329,8 @@ fn byte_count(scalar_type: ScalarType, sizes: &[usize]) -> Result<usize, Error> 
     let bytes = sizes.iter().try_fold(scalar_type.size(), |bytes, size| {
         bytes.checked_mul((*size).max(1)).filter(|bytes| *bytes <= isize::MAX as usize)
     });
-    let bytes = bytes.ok_or_else(|| Error::invalid("a tensor is too large"))?;
+    let bytes = bytes.ok_or_else(|| {
+        Error::Invalid(format!("tensor of shape {sizes:?} exceeds the address space"))
+    })?;
     Ok(if sizes.contains(&0) { 0 } else { bytes })
 }

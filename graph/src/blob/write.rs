@@ -10,6 +10,7 @@ use crate::named::Constants;
 use crate::operators::Operator;
 use crate::tables::{Offset, table};
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::vec::Vec;
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, TableFinishedWIPOffset, Vector, WIPOffset};
 
@@ -27,7 +28,10 @@ pub fn write<'p>(graph: Graph<'p>, constants: &mut Constants<'p>) -> Result<Vec<
     let names = graph.names.values().map(|name| name.len().saturating_add(32));
     let values = names.fold(values, usize::saturating_add);
     if nodes.is_none_or(|nodes| nodes.saturating_add(values) > LARGEST) {
-        return Err(Error::invalid("a graph is too large or nested too deep"));
+        return Err(Error::Invalid(format!(
+            "a graph exceeds {LARGEST} bytes without its constants, or {DEPTH} levels of fused \
+             calls"
+        )));
     }
     let mut writer = Writer { b: FlatBufferBuilder::new(), operators: BTreeMap::new() };
     let mut values = Vec::with_capacity(graph.values.len());
@@ -93,13 +97,14 @@ struct Writer {
 impl Writer {
     fn ids(&mut self, ids: &[ValueId]) -> Result<WIPOffset<Vector<'static, u32>>, Error> {
         let ids: Result<Vec<u32>, _> = ids.iter().map(|id| u32::try_from(*id)).collect();
-        let ids = ids.map_err(|_| Error::invalid("a graph has too many values"))?;
+        let ids = ids.map_err(|_| Error::invalid("a graph has more than 2^32 values"))?;
         Ok(self.b.create_vector(&ids))
     }
 
     /// Writes the name of a value.
     fn name(&mut self, id: ValueId, name: &str) -> Result<Offset, Error> {
-        let id = u32::try_from(id).map_err(|_| Error::invalid("a graph has too many values"))?;
+        let id =
+            u32::try_from(id).map_err(|_| Error::invalid("a graph has more than 2^32 values"))?;
         let name = self.b.create_string(name);
         Ok(table(&mut self.b, |t| {
             t.offset(1, name);

@@ -10,6 +10,7 @@ use crate::lower::{portable, widen};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use crate::operators::Operator;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -107,7 +108,7 @@ impl<'p> Lowered<'p> {
                 *size = size
                     .checked_add(tensor.info.nbytes())
                     .and_then(|end| end.checked_next_multiple_of(ALIGN))
-                    .ok_or_else(|| Error::unsupported("the size of the state overflows"))?;
+                    .ok_or_else(|| Error::unsupported("state that exceeds the address space"))?;
             }
         }
         Ok(())
@@ -147,8 +148,13 @@ impl<'c, 'p> Call<'c, 'p> {
         shared: &BTreeMap<ValueId, usize>,
     ) -> Result<Self, Error> {
         let parts = args.split_at_checked(bound.first_output);
-        let (inputs, outputs) =
-            parts.ok_or_else(|| Error::invalid("a delegate call has too few arguments"))?;
+        let (inputs, outputs) = parts.ok_or_else(|| {
+            Error::Invalid(format!(
+                "delegate call: expected at least {} arguments, found {}",
+                bound.first_output,
+                args.len()
+            ))
+        })?;
         let mut emitter = Emitter::new(method);
         for (id, value) in shared {
             emitter.bind(*id, *value);
@@ -200,13 +206,17 @@ impl<'c, 'p> Call<'c, 'p> {
                     let info = tensor_info(tensor)?;
                     let method = self.emitter.method();
                     let given = method.tensor(arg);
-                    let given = given
-                        .ok_or_else(|| Error::invalid("delegate argument: expected a tensor"))?;
+                    let given = given.ok_or_else(|| {
+                        Error::Invalid(format!(
+                            "value {arg}, an argument of a delegate: expected a tensor"
+                        ))
+                    })?;
                     // The bounds of the argument may be smaller than those of the graph.
                     let sizes = &given.info.sizes;
                     let info = torchlet_core::TensorInfo::contiguous(info.scalar_type, sizes);
                     let info = info.ok_or_else(|| {
-                        Error::invalid("the size of a delegate argument overflows")
+                        let shape = format!("shape {sizes:?} exceeds the address space");
+                        Error::Invalid(format!("value {arg}, an argument of a delegate: {shape}"))
                     })?;
                     let narrowed = given.info.scalar_type == ScalarType::Long
                         && info.scalar_type == ScalarType::Int;
@@ -296,8 +306,9 @@ impl<'c, 'p> Call<'c, 'p> {
     /// Creates a tensor of the same dtype and shape.
     fn another(&mut self, like: usize) -> Result<usize, Error> {
         let method = self.emitter.method();
-        let tensor =
-            method.tensor(like).ok_or_else(|| Error::invalid("expected a tensor to copy"))?;
+        let tensor = method.tensor(like).ok_or_else(|| {
+            Error::Invalid(format!("internal error: value {like} is not a tensor"))
+        })?;
         let other = MethodTensor {
             info: tensor.info.clone(),
             dynamism: tensor.dynamism,

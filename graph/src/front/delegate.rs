@@ -8,6 +8,7 @@ use crate::graph::{Graph, Value};
 use crate::method::{Delegate, Instruction, Method, MethodValue};
 use crate::named::Named;
 use alloc::borrow::Cow;
+use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 
@@ -66,8 +67,18 @@ pub(crate) fn read<'p>(
     graph.mark_changes();
     let ids = graph.inputs.iter().chain(&graph.outputs);
     let fits = ids.clone().zip(arguments).all(|(id, argument)| fits(&graph, *id, argument));
-    if ids.count() != arguments.len() || !fits {
-        return Err(Error::invalid("a delegate's graph does not match the arguments of its call"));
+    let count = ids.count();
+    if count != arguments.len() {
+        return Err(Error::Invalid(format!(
+            "delegate call: expected {count} arguments, found {}",
+            arguments.len()
+        )));
+    }
+    if !fits {
+        return Err(Error::invalid(
+            "delegate call: the dtypes and shapes of the arguments do not match the delegate's \
+             graph",
+        ));
     }
     Ok(Bound { first_output: graph.inputs.len(), graph })
 }
@@ -105,7 +116,9 @@ fn read_once<'p>(
     named: &Named<'_, 'p>,
 ) -> Result<Graph<'p>, Error> {
     let Cow::Borrowed(bytes) = *processed else {
-        return Err(Error::unsupported("storage without zero-copy access"));
+        return Err(Error::unsupported(
+            "a delegate in storage without zero-copy access; read the file into memory",
+        ));
     };
     let mut calls = method.instructions.iter().filter_map(|instruction| match instruction {
         Instruction::Delegate { delegate: called, args } if *called == delegate => Some(args),
@@ -115,11 +128,12 @@ fn read_once<'p>(
         return Err(Error::unsupported("a delegate that is not called exactly once"));
     };
     let arguments: Option<Vec<Argument>> = args.iter().map(|arg| argument(method, *arg)).collect();
-    let arguments = arguments
-        .ok_or_else(|| Error::unsupported("an argument that is not a tensor or scalar"))?;
+    let arguments = arguments.ok_or_else(|| {
+        Error::unsupported("a delegate call with an argument other than a tensor or scalar")
+    })?;
     let graph = read(bytes, named, &arguments)?.graph;
     match graph.nodes.iter().any(|node| !node.parts.is_empty()) {
-        true => Err(Error::unsupported("calls that are already fused")),
+        true => Err(Error::unsupported("a delegate whose graph has calls that are already fused")),
         false => Ok(graph),
     }
 }

@@ -19,8 +19,9 @@ pub(super) fn is_header(bytes: &[u8], name: &[u8; 4]) -> bool {
 }
 
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, Error> {
-    let field =
-        bytes.get(at..at + N).ok_or_else(|| Error::invalid("the delegate header is truncated"))?;
+    let field = bytes
+        .get(at..at + N)
+        .ok_or_else(|| Error::invalid("the header of a delegate is truncated"))?;
     Ok(field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }
 
@@ -43,24 +44,26 @@ impl<'p> Parts<'p> {
         let text = |name: &[u8; 4]| name.map(char::from).iter().collect::<alloc::string::String>();
         if !is_header(bytes, header) {
             let header = text(header);
-            return Err(Error::Invalid(format!(
-                "the delegate header does not start with {header}"
-            )));
+            return Err(Error::Invalid(format!("delegate header: expected {header}")));
         }
         let (graph_offset, graph_size) = (number::<4>(bytes, 10)?, number::<4>(bytes, 14)?);
         let (data_offset, data_size) = (number::<4>(bytes, 18)?, number::<8>(bytes, 22)?);
-        let graph = part(bytes, graph_offset, graph_size)
-            .ok_or_else(|| Error::invalid("the graph is outside the delegate's data"))?;
+        let graph = part(bytes, graph_offset, graph_size).ok_or_else(|| {
+            Error::invalid("delegate header: the graph is outside the delegate's data")
+        })?;
         // Size 0 means everything from the offset on.
         let data = match data_size {
             0 => usize::try_from(data_offset).ok().and_then(|start| bytes.get(start..)),
             size => part(bytes, data_offset, size),
         };
-        let data =
-            data.ok_or_else(|| Error::invalid("the constants are outside the delegate's data"))?;
+        let data = data.ok_or_else(|| {
+            Error::invalid("delegate header: the constants are outside the delegate's data")
+        })?;
         if !is_header(graph, identifier) {
             let identifier = text(identifier);
-            return Err(Error::Invalid(format!("the graph does not start with {identifier}")));
+            return Err(Error::Invalid(format!(
+                "delegate graph identifier: expected {identifier}"
+            )));
         }
         Ok(Parts { graph, data })
     }

@@ -119,7 +119,9 @@ fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(),
         for id in inputs.iter_mut() {
             *id = versions.renamed(graph, *id);
             if graph.items(id).iter().any(|id| returned.contains(id)) {
-                return Err(Error::unsupported("the return value of an in-place call is read"));
+                return Err(Error::unsupported(
+                    "a call that reads the return value of an in-place cache update",
+                ));
             }
         }
         match (node.operator, graph.values.get(cache)) {
@@ -135,7 +137,7 @@ fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(),
             }
             (operator, _) if operator.traits().writes_arguments() => {
                 let name = operator.name();
-                return Err(Error::Unsupported(format!("in-place operator {name}")));
+                return Err(Error::Unsupported(format!("the in-place operator {name} on state")));
             }
             _ => {}
         }
@@ -144,7 +146,9 @@ fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(),
     graph.nodes = nodes;
     for id in &mut graph.outputs {
         if returned.contains(id) {
-            return Err(Error::unsupported("the return value of an in-place call is an output"));
+            return Err(Error::unsupported(
+                "a delegate that returns the return value of an in-place cache update",
+            ));
         }
         *id = versions.of(*id);
     }
@@ -172,8 +176,9 @@ pub(crate) fn join<'p>(
     mut graph: Graph<'p>,
     buffer: Option<usize>,
 ) -> Result<Graph<'p>, Error> {
-    let buffer = buffer
-        .ok_or_else(|| Error::unsupported("the planned buffers of all methods exceed the limit"))?;
+    let buffer = buffer.ok_or_else(|| {
+        Error::unsupported("state in a program whose methods have too many planned buffers")
+    })?;
     members(&graph)?;
     let kept = kept(&graph);
     without_writes(&mut graph, &kept)?;
@@ -193,7 +198,7 @@ pub(crate) fn join<'p>(
         end = end
             .checked_add(info.nbytes())
             .and_then(|end| end.checked_next_multiple_of(ALIGN))
-            .ok_or_else(|| Error::unsupported("the size of the state overflows"))?;
+            .ok_or_else(|| Error::unsupported("state that exceeds the address space"))?;
         let dynamism = ShapeDynamism::Static;
         graph.inputs.push(id);
         state.push(MethodTensor { info, dynamism, location, data, name: Some(name) });

@@ -16,6 +16,7 @@ use crate::method::{Instruction, Method, MethodTensor, MethodValue};
 use crate::operators::Operator;
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -283,7 +284,9 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         }
         let front = self.front;
         let is_set = front.set.contains(&value);
-        let missing = || Error::invalid("an instruction refers to a value that does not exist");
+        let missing = || {
+            Error::Invalid(format!("an instruction refers to value {value}, which does not exist"))
+        };
         let read = match front.method.values.get(value).ok_or_else(missing)? {
             MethodValue::None if front.optional.is_number(value) => {
                 return Ok(self.number(value, 0));
@@ -389,7 +392,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         let id = match self.front.method.values.get(value) {
             // State outside the memory plan: `Method::place_state` has not run.
             Some(MethodValue::Tensor(tensor)) if tensor.is_constant() => {
-                return Err(Error::unsupported("a write to a tensor with initial data"));
+                return Err(Error::unsupported("a write to a constant tensor"));
             }
             Some(MethodValue::Tensor(tensor)) => self.push(Value::Tensor(described(tensor))),
             Some(MethodValue::Scalar(Scalar::Int(number))) => self.push(Value::SymInt(*number)),
@@ -400,7 +403,11 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
                 // A list has no value of its own: readers of the list read its items.
                 return Ok(self.push(Value::List(items)));
             }
-            _ => return Err(Error::invalid("an instruction writes a value that is not writable")),
+            _ => {
+                return Err(Error::Invalid(format!(
+                    "value {value}, written by an instruction: expected a tensor or scalar"
+                )));
+            }
         };
         self.becomes(value, id);
         Ok(id)
@@ -664,7 +671,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
 }
 
 fn unknown() -> Error {
-    Error::invalid("an instruction has unexpected arguments")
+    Error::invalid("internal error: a run contains an instruction without a graph form")
 }
 
 /// Describes a tensor of a method, without its data.

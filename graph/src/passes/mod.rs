@@ -92,7 +92,9 @@ pub fn run(graph: &mut Graph<'_>) -> Result<(), Error> {
     for pass in PASSES {
         (pass.run)(graph);
         if cfg!(debug_assertions) {
-            let named = |error| Error::Invalid(format!("{error} (after the pass `{}`)", pass.name));
+            let named = |error| {
+                Error::Invalid(format!("internal error: {error} (after the pass `{}`)", pass.name))
+            };
             verify::verify(graph).map_err(named)?;
         }
     }

@@ -52,7 +52,9 @@ pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
 pub(crate) fn members(graph: &Graph<'_>) -> Result<(), Error> {
     let lengths = graph.nodes.iter().flat_map(|node| &node.args).map(|id| length(graph, *id));
     if lengths.fold(0, usize::saturating_add) > MEMBERS {
-        return Err(Error::invalid("the calls of a graph refer to too many list members"));
+        return Err(Error::Invalid(format!(
+            "the calls of a graph refer to more than {MEMBERS} list members"
+        )));
     }
     Ok(())
 }
@@ -75,18 +77,20 @@ fn invalid(id: ValueId, what: &str) -> Error {
 fn value(graph: &Graph<'_>, value: &Value<'_>) -> Result<(), &'static str> {
     match value {
         Value::List(items) => items.iter().try_for_each(|item| match graph.values.get(*item) {
-            None => Err("is a list with a member that does not exist"),
+            None => Err("is a list with an item that does not exist"),
             Some(Value::List(_)) => Err("is a list of lists"),
             Some(_) => Ok(()),
         }),
         Value::Tensor(tensor) => {
             let element = tensor.scalar_type.size().max(1);
             let mut whole = tensor.sizes.iter().copied().map(|size| size.max(1));
-            let bytes = whole.try_fold(element, usize::checked_mul).ok_or("is too large")?;
+            let bytes = whole
+                .try_fold(element, usize::checked_mul)
+                .ok_or("is a tensor that exceeds the address space")?;
             let bytes = if tensor.sizes.contains(&0) { 0 } else { bytes };
             match &tensor.data {
                 Some(data) if data.len() != bytes => {
-                    Err("is a constant whose data does not match its size")
+                    Err("is a constant whose data does not match its dtype and shape")
                 }
                 _ => Ok(()),
             }
@@ -191,7 +195,7 @@ mod tests {
         assert!(refused(|graph| graph.nodes[0].args[0] = 99).contains("does not exist"));
         assert!(
             refused(|graph| graph.values.push(Value::List(vec![99])))
-                .contains("a member that does not exist")
+                .contains("an item that does not exist")
         );
         assert!(
             refused(|graph| graph.nodes.swap(0, 1))
@@ -210,7 +214,8 @@ mod tests {
         let constant = refused(|graph| *graph.nodes[0].args.last_mut().unwrap() = 1);
         assert!(constant.contains("is constant, but produced by a call"));
         assert!(
-            refused(|graph| tensor(graph, 1, &[3, 5])).contains("data does not match its size")
+            refused(|graph| tensor(graph, 1, &[3, 5]))
+                .contains("data does not match its dtype and shape")
         );
         assert!(refused(|graph| tensor(graph, 0, &[usize::MAX, 2])).contains("too large"));
         assert!(refused(|graph| tensor(graph, 0, &[0, usize::MAX, 2])).contains("too large"));

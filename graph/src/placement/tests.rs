@@ -155,7 +155,7 @@ fn reasons_and_estimates_are_told() {
     assert_eq!([placement.reason(0), placement.reason(1)], ["", "device: no aten.sin.default"]);
     let nearby = placement.nearby(&graph);
     assert_eq!(places(&nearby), "eek");
-    let leaves = "device: the graph is faster overall without it";
+    let leaves = "device: an estimated slowdown of the graph";
     assert_eq!(nearby.reason(0), leaves);
     assert_eq!(nearby.reason(2), format!("{leaves}; engine: no aten.cos.default"));
     let [part, last] = &nearby.parts(&graph)[..] else { panic!() };

@@ -135,7 +135,9 @@ pub(super) fn with_stack<T: Send>(
     let refuse = |message: String| Err(Error::Template { message });
     std::thread::scope(|scope| {
         match std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
-            Ok(thread) => thread.join().unwrap_or_else(|_| refuse("it cannot be parsed".into())),
+            Ok(thread) => thread
+                .join()
+                .unwrap_or_else(|_| refuse("it cannot be parsed: the parser panicked".into())),
             Err(error) => refuse(format!("cannot start a thread to parse it: {error}")),
         }
     })

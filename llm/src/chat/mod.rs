@@ -283,7 +283,7 @@ impl ChatTemplate {
     ) -> Result<String, Error> {
         let rendered =
             self.render_until(messages, tools, arguments, add_generation_prompt, &|| false)?;
-        rendered.ok_or_else(|| Error::Template { message: "rendering was aborted".into() })
+        rendered.ok_or_else(|| Error::Template { message: "rendering was stopped".into() })
     }
 
     /// As [`render_with`](Self::render_with). Returns `None` if `is_abandoned` abandons the

@@ -133,7 +133,7 @@ impl Runner {
         let (template, should_stop) = (self.chat_template()?, &self.should_stop);
         let prompt =
             template.render_until(messages, tools, &self.arguments, true, &|| should_stop())?;
-        prompt.ok_or_else(|| Error::Template { message: "the rendering was stopped".into() })
+        prompt.ok_or_else(|| Error::Template { message: "rendering was stopped".into() })
     }
 
     /// Tokens of the prompt that [`chat_with_tools`](Self::chat_with_tools) renders.

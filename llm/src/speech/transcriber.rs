@@ -285,7 +285,8 @@ impl Transcriber {
                 format!("input 0: expected a floating-point dtype, found {found:?}"),
             )
         })?;
-        let misfit = || Error::interface(ENCODER, "the features do not fit input 0");
+        let misfit =
+            || Error::interface(ENCODER, "internal error: the features do not fit input 0");
         let input = TensorRef::new(self.features.clone(), &bytes).ok_or_else(misfit)?;
         let model = self.model.as_mut();
         let encoded = timed(&mut stats.execution, || encode(model, ENCODER, &input))?;
@@ -495,7 +496,8 @@ fn step(
     position: usize,
     logits: &mut Vec<f32>,
 ) -> Result<(), Error> {
-    let misfit = || Error::interface(decoder, "the encoder output does not fit an input");
+    let misfit =
+        || Error::interface(decoder, "internal error: the encoder output does not match its shape");
     let (token, place) = ([i64::from(token)], [i64::try_from(position).unwrap_or(i64::MAX)]);
     let inputs = [
         ValueRef::Tensor(TensorRef::from_slice(&[1, 1], &token).ok_or_else(misfit)?),

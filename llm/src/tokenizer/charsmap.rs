@@ -136,7 +136,7 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
             "a character map has a replacement of {longest} bytes, more than {MAX_REPLACEMENT}"
         ));
     }
-    let outside = || "a character map refers outside of its trie".to_owned();
+    let outside = || "a character map refers outside its trie".to_owned();
     let root = *units.first().ok_or_else(cut_off)?;
     // Breadth-first, so that each unit is visited with the shortest text that leads to it.
     let (mut waiting, mut was_seen) =
@@ -156,7 +156,7 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
             if unit >> 8 & 1 == 1 {
                 let begin = (*units.get(next).ok_or_else(outside)? & !(1 << 31)) as usize;
                 if begin > texts.len() {
-                    return Err("a character map refers outside of its texts".into());
+                    return Err("a character map refers outside its texts".into());
                 }
                 growth = growth.max(length_at(begin).div_ceil(count));
             }
@@ -177,7 +177,7 @@ pub(super) fn of_sentencepiece(model: &[u8]) -> Result<Vec<Vec<u8>>, String> {
                     if let (2, Field::Word(score)) = field?
                         && !f32::from_bits(score).is_finite()
                     {
-                        return Err("the score of a piece is not a number".into());
+                        return Err("the score of a piece is infinite or NaN".into());
                     }
                 }
             }
@@ -327,7 +327,7 @@ mod tests {
         let mut short = ((length / 2) as u32).to_le_bytes().to_vec();
         short.extend(&map[4..4 + length / 2]);
         short.extend(&map[4 + length..]);
-        assert!(check(&short).unwrap_err().contains("outside of its trie"));
+        assert!(check(&short).unwrap_err().contains("outside its trie"));
         // A cyclic trie terminates.
         let ring = [&8u32.to_le_bytes()[..], &1u32.to_le_bytes(), &0x101u32.to_le_bytes()].concat();
         assert!(check(&ring).is_err());

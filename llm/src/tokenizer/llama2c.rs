@@ -49,7 +49,7 @@ impl Llama2c {
         let longest = usize::try_from(longest).unwrap_or(usize::MAX);
         if longest == 0 || longest > MAX_PIECE {
             return Err(format!(
-                "the longest piece should have 1 to {MAX_PIECE} bytes, not {longest}"
+                "length of the longest piece: expected 1 to {MAX_PIECE} bytes, found {longest}"
             ));
         }
         let (mut pieces, mut scores, mut index) = (Vec::new(), Vec::new(), BTreeMap::new());
@@ -71,7 +71,8 @@ impl Llama2c {
             rest = behind;
         }
         if count.is_some_and(|count| count as usize != pieces.len()) || pieces.len() <= 258 {
-            return Err(format!("expected {count:?} pieces, found {}", pieces.len()));
+            let named = count.map_or(String::new(), |count| format!(", {count} by the header"));
+            return Err(format!("expected at least 259 pieces{named}, found {}", pieces.len()));
         }
         Ok(Llama2c { pieces, scores, index, bos, eos })
     }

@@ -65,7 +65,7 @@ impl MergeList {
         let (mut merges, mut made) = (HashMap::with_capacity(list.len()), HashSet::new());
         let mut name = String::new();
         for (rank, pair) in (0u32..).zip(list) {
-            let (left, right) = merge_sides(pair).ok_or("one of its merges is not a pair")?;
+            let (left, right) = merge_sides(pair).ok_or("its merges: expected pairs of tokens")?;
             let token = |name: &str| {
                 let missing =
                     || format!("its merges contain {name:?}, which is not in the vocabulary");

@@ -262,7 +262,9 @@ impl Tokenizer {
         let is_long = behind.saturating_mul(longest.unwrap_or(0)) > MAX_TEXT;
         if growth.max(behind) > MAX_GROWTH || is_long {
             let factor = growth.max(behind);
-            let message = format!("its replacements may lengthen texts up to {factor} times");
+            let message = format!(
+                "its replacements may lengthen texts {factor} times, the limit is {MAX_GROWTH}"
+            );
             return Err(Error::tokenizer(message));
         }
         let special: BTreeMap<String, u32> = definition
@@ -387,7 +389,11 @@ impl Tokenizer {
 
     fn check_length(&self, text: &str) -> Result<(), Error> {
         match text.len().saturating_mul(self.growth) > MAX_TEXT {
-            true => Err(Error::tokenizer(format!("a text of {} bytes is too long", text.len()))),
+            true => Err(Error::tokenizer(format!(
+                "a text of {} bytes is too long, the limit is {}",
+                text.len(),
+                MAX_TEXT / self.growth.max(1)
+            ))),
             false => Ok(()),
         }
     }

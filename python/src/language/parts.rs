@@ -52,17 +52,19 @@ impl RgbImage {
             Some("rows") => Some(Tiling::Rows(tiles)),
             Some(other) => {
                 let known = "'canvas', 'closest' or 'rows'";
-                return Err(invalid(format!("no tiling {other:?}; expected {known}")));
+                return Err(invalid(format!("tiling: expected {known}, found {other:?}")));
             }
         };
         let each = |name: &str, values: Vec<f32>| match *values {
             [one] => Ok([one; 3]),
             [red, green, blue] => Ok([red, green, blue]),
-            _ => Err(invalid(format!("{name} has {} values, expected 1 or 3", values.len()))),
+            _ => Err(invalid(format!("{name}: expected 1 or 3 values, found {}", values.len()))),
         };
         let (mean, std) = (each("mean", mean)?, each("std", std)?);
         if !mean.iter().chain(&std).all(|value| value.is_finite()) || std.contains(&0.0) {
-            return Err(invalid("mean and std must be finite, and std must not be 0".into()));
+            return Err(invalid(
+                "mean and std: expected finite values, and nonzero ones for std".into(),
+            ));
         }
         let points = llm::RgbImage::from_rgb(width, height, points).map_err(Failure::from)?;
         Ok(RgbImage { points, tiling, mean, std })
@@ -70,13 +72,17 @@ impl RgbImage {
 
     /// Preprocesses the image for the encoder: tiles, and the text between them.
     fn parts(&self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
-        let none = || Failure::invalid("the program does not accept images".into());
+        let none = || {
+            Failure::invalid("the program does not accept images: it has no vision_encoder".into())
+        };
         let info = runner.image_input().ok_or_else(none)?;
         let shape: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
         let (height, width) = match *shape {
             [1, 3, height, width] | [3, height, width] => (height, width),
             _ => {
-                let message = format!("the program's image input is {info}; expected an RGB image");
+                let message = format!(
+                    "image input of the program: expected [1, 3, height, width], found {info}"
+                );
                 return Err(Failure::invalid(message));
             }
         };
@@ -124,7 +130,11 @@ impl Part {
             "image" => Part::Image(tensor()?),
             "audio" => Part::Audio(tensor()?),
             "picture" => Part::RgbImage(RgbImage::of(value.extract()?)?),
-            other => return Err(invalid(format!("{other:?} is not a valid part of a prompt"))),
+            other => {
+                return Err(invalid(format!(
+                    "prompt part: expected text, tokens, image, audio or picture, found {other:?}"
+                )));
+            }
         })
     }
 

@@ -90,7 +90,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
     let view = &*keep.0;
     let rank = usize::try_from(view.ndim).ok().filter(|rank| *rank <= MAX_RANK);
     let rank = rank.ok_or_else(|| {
-        invalid(format!("a buffer with {} dimensions; at most {MAX_RANK} are supported", view.ndim))
+        invalid(format!("a buffer with {} dims; at most {MAX_RANK} are supported", view.ndim))
     })?;
     if !view.suboffsets.is_null() {
         return Err(unsupported("a buffer with suboffsets".into()));

@@ -93,14 +93,11 @@ fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign>
     }
     let rank = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MAX_RANK);
     let rank = rank.ok_or_else(|| {
-        invalid(format!(
-            "a tensor with {} dimensions; at most {MAX_RANK} are supported",
-            tensor.ndim
-        ))
+        invalid(format!("a tensor with {} dims; at most {MAX_RANK} are supported", tensor.ndim))
     })?;
     let scalar_type = tensor.dtype.scalar_type();
-    let scalar_type =
-        scalar_type.ok_or_else(|| unsupported(format!("elements of {:?}", tensor.dtype)))?;
+    let scalar_type = scalar_type
+        .ok_or_else(|| unsupported(format!("a tensor with elements of {:?}", tensor.dtype)))?;
     if rank > 0 && tensor.shape.is_null() {
         return Err(invalid("a DLPack tensor has no shape".into()));
     }
@@ -177,7 +174,7 @@ pub(crate) fn export<'py>(
     versioned: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let dtype = DataType::of(info.scalar_type)
-        .ok_or_else(|| unsupported(format!("DLPack has no element type {}", info.scalar_type)))?;
+        .ok_or_else(|| unsupported(format!("dtype {} in DLPack", info.scalar_type)))?;
     let mut shape: Vec<i64> = info.sizes.iter().copied().map(i64::from).collect();
     let strides = info.strides();
     let strides = strides.iter().map(|&stride| i64::try_from(stride).unwrap_or(i64::MAX));

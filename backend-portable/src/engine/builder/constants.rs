@@ -17,7 +17,7 @@ fn lasting(data: &Cow<'_, [u8]>, key: Key) -> Option<Key> {
 
 /// Copies `len` int8 values.
 pub(super) fn code_lines<'p>(data: &[u8], len: usize) -> Result<Constant<'p>, Refusal> {
-    let data = data.get(..len).ok_or("a constant is truncated")?;
+    let data = data.get(..len).ok_or("a constant with less data than its shape requires")?;
     let mut lines = Lines::zeroed(len.div_ceil(4)).ok_or("out of memory for constants")?;
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(lines.as_mut_slice());
     bytes.iter_mut().zip(data).for_each(|(slot, byte)| *slot = *byte);
@@ -33,9 +33,9 @@ impl<'g, 'p> Builder<'g, 'p> {
         data: &'g Cow<'p, [u8]>,
         len: usize,
     ) -> Result<Constant<'p>, Refusal> {
-        let cut_short = "a constant is truncated";
-        let precision =
-            Precision::of(tensor.scalar_type).ok_or("a constant is not floating-point")?;
+        let cut_short = "a constant with less data than its shape requires";
+        let precision = Precision::of(tensor.scalar_type)
+            .ok_or("a constant of another dtype than floating point")?;
         if precision == Precision::Single
             && let Cow::Borrowed(lent) = data
             && let Cow::Borrowed(lent) = precision.elements(lent)
@@ -51,7 +51,8 @@ impl<'g, 'p> Builder<'g, 'p> {
             let elements = elements.get(..len).ok_or(cut_short)?;
             Lines::of(elements).ok_or("out of memory for constants")
         };
-        let packs = self.packs().ok_or("constants are not available while support is queried")?;
+        let packs =
+            self.packs().ok_or("internal error: constants were read while support was queried")?;
         let copy = Constant::Shared(packs.get(lasting(data, key), copy)?);
         self.lines.insert(key, copy.clone());
         Ok(copy)
@@ -78,7 +79,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         id: ValueId,
     ) -> Result<Option<Constant<'p>>, Refusal> {
         let Value::Tensor(tensor @ Tensor { data: Some(data), sizes, .. }) = self.value(id) else {
-            return Err("the value is not constant".to_owned());
+            return Err(std::format!("value {id} that is not constant"));
         };
         self.plain.insert(id);
         let len = self.count(sizes)?;
@@ -99,20 +100,20 @@ impl<'g, 'p> Builder<'g, 'p> {
         data: ValueId,
     ) -> Result<(), Refusal> {
         if self.is_question() {
-            return Err("weights are already packed for one machine".to_owned());
+            return Err("weights that are already packed for one machine".to_owned());
         }
         let Value::IntList(form) = self.value(form) else {
-            return Err("an argument is not a list of integers".to_owned());
+            return Err("packed weights: expected a list of integers as their form".to_owned());
         };
         let Value::Tensor(tensor @ Tensor { data: Some(data), sizes, .. }) = self.value(data)
         else {
-            return Err("packed weights have no data".to_owned());
+            return Err("packed weights: expected a constant tensor as their data".to_owned());
         };
         let len = self.count(sizes)?;
         let data = self.lent(tensor, data, len)?;
         let forms = self.packed.entry(id).or_default();
         if forms.iter().any(|(known, _)| *known == form) {
-            return Err("weights are packed twice in the same form".to_owned());
+            return Err(std::format!("weights {id} are packed twice in the same form"));
         }
         forms.push((form, data));
         Ok(())
@@ -146,13 +147,16 @@ impl<'g, 'p> Builder<'g, 'p> {
             let (_, data) = forms
                 .iter()
                 .find(|(form, data)| *form == numbers && data.as_slice().len() == len)
-                .ok_or("the weights are packed for another machine")?;
+                .ok_or(
+                    "weights that are packed for another machine; compile the program again on \
+                        this one",
+                )?;
             return Ok(data.clone());
         }
         let (Value::Tensor(tensor @ Tensor { data: Some(data), .. }), Some(packs)) =
             (self.value(id), self.packs())
         else {
-            return Err("the weights are missing".to_owned());
+            return Err(std::format!("internal error: weights {id} have no data"));
         };
         let key = self.key(data, Precision::of(tensor.scalar_type), form);
         let lines = packs.get(lasting(data, key), || {

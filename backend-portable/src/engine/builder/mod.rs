@@ -147,7 +147,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             // Every token position would need a plan of its own.
             let mut items = node.args.iter().flat_map(|id| graph.items(id));
             if items.any(|id| of_elements.contains(id)) {
-                return Err("an integer may change in every run".to_owned());
+                return Err("an integer that may change in every run".to_owned());
             }
             // Unused results need not be computed.
             let results = node.args.last().map_or(&[][..], |out| graph.items(out));
@@ -190,10 +190,14 @@ impl<'g, 'p> Builder<'g, 'p> {
             _ => false,
         };
         if !self.graph.updates.is_empty() || self.graph.values.iter().any(changes) {
-            return Err("CPU regions do not support state".to_owned());
+            return Err("state in CPU regions".to_owned());
         }
         if given.len() != self.graph.inputs.len() {
-            return Err("the number of inputs differs from the graph".to_owned());
+            return Err(format!(
+                "expected {} inputs, found {}",
+                self.graph.inputs.len(),
+                given.len()
+            ));
         }
         for (index, (id, given)) in self.graph.inputs.iter().zip(given).enumerate() {
             match given {
@@ -229,7 +233,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// Lowers a call.
     fn add(&mut self, node: &Node) -> Result<(), Refusal> {
         let operation = ops::find(node.operator)
-            .ok_or_else(|| "the engine does not support this operator".to_owned())?;
+            .ok_or_else(|| "an operator that the CPU engine lacks".to_owned())?;
         let mut is_open = false;
         for id in node.args.iter().flat_map(|id| self.graph.items(id)) {
             match self.graph.values.get(*id) {
@@ -251,7 +255,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     fn leave_open(&mut self, node: &Node) -> Result<(), Refusal> {
         let is_known = matches!(self.purpose, Purpose::Plan(_));
         if is_known || !ops::only_rearranges(node.operator) {
-            return Err("an integer is not known ahead of time".to_owned());
+            return Err("an integer that is unknown at load time".to_owned());
         }
         for id in node.args.last().map_or(&[][..], |out| self.graph.items(out)) {
             if self.is_taken(*id) {

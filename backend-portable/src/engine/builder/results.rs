@@ -95,12 +95,12 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// A tensor expanded by strides needs no memory, but would take too long to process.
     pub(in crate::engine) fn define(&mut self, id: ValueId, view: View) -> Result<(), Refusal> {
         if self.count(&view.sizes)? > MAX {
-            return Err(format!("a tensor of shape {:?} is too large", view.sizes));
+            return Err(format!("a tensor of shape {:?}; the limit is {MAX} elements", view.sizes));
         }
         self.check_shape(id, &view.sizes)?;
         let (tensor, element) = (self.tensor(id)?, self.element(id)?);
         if self.element_of(&view) != element {
-            return Err("the dtype of the result differs from the graph".to_owned());
+            return Err("an output whose dtype differs from the computed one".to_owned());
         }
         let view = match self.purpose {
             // Packing lowers each call independently, with the declared shapes.
@@ -128,7 +128,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             return;
         }
         if reads.iter().any(|view| view.numel() == 0) {
-            self.refused = Some("an operator reads an empty tensor".to_owned());
+            self.refused = Some("an operator that reads an empty tensor".to_owned());
             return;
         }
         let reads = reads.iter().map(|view| view.buffer).collect();

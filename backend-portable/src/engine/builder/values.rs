@@ -33,7 +33,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn tensor(&self, id: ValueId) -> Result<&'g Tensor<'p>, Refusal> {
         match self.value(id) {
             Value::Tensor(tensor) => Ok(tensor),
-            _ => Err("an argument is not a tensor".to_owned()),
+            _ => Err(format!("value {id}: expected a tensor")),
         }
     }
 
@@ -47,7 +47,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             Element::of(tensor.scalar_type).filter(|_| tensor.host_type == tensor.scalar_type);
         let scalar_type = tensor.scalar_type;
         found.ok_or_else(|| {
-            format!("the engine supports float16, bfloat16, float32 and int8, not {scalar_type:?}")
+            format!("dtype {scalar_type}; expected float16, bfloat16, float32 or int8")
         })
     }
 
@@ -57,7 +57,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// If the value is not a tensor of floats.
     pub(in crate::engine) fn precision(&self, id: ValueId) -> Result<Precision, Refusal> {
         let precision = Precision::of(self.tensor(id)?.scalar_type);
-        precision.ok_or_else(|| "expected a float tensor, found an int8 tensor".to_owned())
+        precision.ok_or_else(|| "an int8 tensor; expected floating point".to_owned())
     }
 
     /// Whether the elements are computed in this region.
@@ -92,7 +92,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(in crate::engine) fn view(&mut self, id: ValueId) -> Result<View, Refusal> {
         match self.element(id)? {
             Element::Float => self.any(id),
-            Element::Code => Err("expected a float tensor, found an int8 tensor".to_owned()),
+            Element::Code => Err("an int8 tensor; expected floating point".to_owned()),
         }
     }
 
@@ -100,7 +100,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(in crate::engine) fn codes(&mut self, id: ValueId) -> Result<View, Refusal> {
         match self.element(id)? {
             Element::Code => self.any(id),
-            Element::Float => Err("expected an int8 tensor, found a float tensor".to_owned()),
+            Element::Float => Err("a floating-point tensor; expected int8".to_owned()),
         }
     }
 
@@ -124,7 +124,7 @@ impl<'g, 'p> Builder<'g, 'p> {
                 Home::Constant(elements)
             }
             None if self.is_question() => Home::Shared,
-            None => return Err("a value is read before it is computed".to_owned()),
+            None => return Err(format!("value {id} is read before it is computed")),
         };
         let buffer = self.buffer(home, len, element);
         let view = View::whole(buffer, &tensor.sizes);
@@ -136,10 +136,10 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn count(&self, sizes: &[usize]) -> Result<usize, Refusal> {
         match numel(sizes) {
             Some(0) if !matches!(self.purpose, Purpose::Plan(_)) => {
-                Err("a tensor is empty".to_owned())
+                Err(format!("an empty tensor of shape {sizes:?}"))
             }
             Some(count) => Ok(count),
-            None => Err(format!("a tensor of shape {sizes:?} is too large")),
+            None => Err(format!("a tensor of shape {sizes:?}, which exceeds the address space")),
         }
     }
 
@@ -204,7 +204,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             true => Ok(()),
             false => {
                 let expected = &tensor.sizes;
-                Err(format!("expected result shape {expected:?}, found {found:?}"))
+                Err(format!("output: expected shape {expected:?}, computed {found:?}"))
             }
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn attention(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resu
     // Programs of older compilers lack the offset argument.
     let call = AttentionArgs::of(args)?;
     let offset = builder.optional_integer(call.offset)?.map(usize::try_from);
-    let offset = offset.transpose().map_err(|_| "the causal offset is negative")?;
+    let offset = offset.transpose().map_err(|_| "a negative causal offset")?;
     attend(builder, &call, offset, 0.0)
 }
 
@@ -47,16 +47,26 @@ fn attend(
     let (&[batch, heads, rows, width], &[kb, key_heads, keys, kw], &[vb, vh, vk, value_width]) =
         (&q.sizes[..], &k.sizes[..], &v.sizes[..])
     else {
-        return Err("attention inputs must have rank 4: batch, heads, rows, width".into());
+        return Err(std::format!(
+            "query, key and value: expected 4 dims, found shapes {:?}, {:?} and {:?}",
+            q.sizes,
+            k.sizes,
+            v.sizes
+        ));
     };
     let fits = [kb, vb] == [batch; 2] && kw == width && vh == key_heads && vk == keys;
     if !fits || !heads.is_multiple_of(key_heads.max(1)) {
-        return Err("the shapes of queries, keys and values do not match".into());
+        return Err(std::format!(
+            "query shape {:?} does not match key shape {:?} and value shape {:?}",
+            q.sizes,
+            k.sizes,
+            v.sizes
+        ));
     }
     let mask = match mask {
         Some(mask) => Some(
             mask.expanded(&[batch, heads, rows, keys])
-                .ok_or("the mask cannot be broadcast to the scores")?,
+                .ok_or("attention mask: expected a shape that broadcasts to the scores")?,
         ),
         None => None,
     };

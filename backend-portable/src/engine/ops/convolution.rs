@@ -21,11 +21,14 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
     let sizes = builder.sizes(weights)?;
     let rank = sizes.len();
     if !(3..=4).contains(&rank) || input.sizes.len() != rank {
-        return Err("convolution requires a batch of 1D or 2D images".into());
+        return Err(std::format!(
+            "convolution of input shape {:?} with weight shape {sizes:?}; expected 3 or 4 dims",
+            input.sizes
+        ));
     }
     let conv = geometry(builder, &call, &input.sizes, sizes)?;
     if !builder.is_constant(weights) {
-        return Err("the engine requires constant weights, which it packs ahead of time".into());
+        return Err("weights that are not constant".into());
     }
     let bias = match builder.value(call.bias) {
         Value::None => None,
@@ -48,7 +51,7 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
     };
     let [depth, height, width] = conv.output();
     if depth != 1 {
-        return Err("the input has more than two spatial dims".into());
+        return Err("convolution over more than two spatial dims".into());
     }
     let shape = shape(&p, rank, [height, width]);
     let mut out = builder.make_in_order(&shape, &order)?;
@@ -57,17 +60,17 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         let second = if p.transposed { p.out_channels } else { p.in_channels } / p.groups.max(1);
         let plain = WeightForm::contiguous(second, p.kernel);
         let (weights, form) = match conv.packed_weights_len(tier) {
-            None => return Err("the weights are too large".into()),
+            None => return Err("weights that exceed the address space".into()),
             // No packed form: the convolution reads the weights unpacked.
             Some(0) => (builder.constant(weights)?.unwrap_or(Constant::Lent(&[])), plain),
             Some(len) => {
                 let WeightForm::Strided(strides) = plain else {
-                    return Err("the weights are already packed".into());
+                    return Err("internal error: weights that are already packed".into());
                 };
                 let form = Form::of_convolution(&p);
                 let weights = builder.packed(weights, form, len, |context, data, packed| {
                     let packed = conv.pack_weights(context, data, strides, packed);
-                    packed.map_err(|_| "the weights are truncated".into())
+                    packed.map_err(|_| "weights with less data than their shape requires".into())
                 })?;
                 (weights, WeightForm::Packed)
             }
@@ -138,7 +141,8 @@ fn in_phases<'p>(
                 layout,
                 ..p
             };
-            let conv = Conv::new(params).ok_or("the convolution parameters are invalid")?;
+            let conv =
+                Conv::new(params).ok_or("internal error: the parameters of a phase are invalid")?;
             let [_, rows, columns] = conv.output();
             let conv = conv.along_rows();
             let made = builder.make_in_order(&shape(&p, rank, [rows, columns]), &order)?;
@@ -160,7 +164,8 @@ fn in_phases<'p>(
                 target =
                     target.and_then(|target| target.sliced(dim, phase.start, size, phase.every));
             }
-            let parts = made.zip(target).ok_or("a phase is outside of the output")?;
+            let parts =
+                made.zip(target).ok_or("internal error: a phase lies outside the output")?;
             copy(builder, &parts.0, &parts.1);
         }
     }
@@ -183,11 +188,11 @@ fn phase_weights<'p>(
     let [tall, wide] = taps;
     let plain = WeightForm::contiguous(inputs, p.kernel);
     let WeightForm::Strided(strides) = plain else {
-        return Err("the weights are already packed".into());
+        return Err("internal error: weights that are already packed".into());
     };
     let count = inputs.saturating_mul(p.out_channels).saturating_mul(tall.count * wide.count);
     let packed_len = conv.packed_weights_len(builder.machine.tier);
-    let packed_len = packed_len.ok_or("the weights are too large")?;
+    let packed_len = packed_len.ok_or("weights that exceed the address space")?;
     let len = if packed_len == 0 { count } else { packed_len };
     let all = tall.kernel.saturating_mul(wide.kernel);
     let made = builder.packed(id, form, len, |context, data, packed| {
@@ -200,13 +205,13 @@ fn phase_weights<'p>(
             data.get(at).copied()
         });
         let weights: Option<Vec<f32>> = weights.collect();
-        let weights = weights.ok_or("the weights are truncated")?;
+        let weights = weights.ok_or("weights with less data than their shape requires")?;
         if packed_len == 0 {
             packed.copy_from_slice(&weights);
             return Ok(());
         }
         let packed = conv.pack_weights(context, &weights, strides, packed);
-        packed.map_err(|_| "the weights are truncated".into())
+        packed.map_err(|_| "weights with less data than their shape requires".into())
     })?;
     Ok((made, if packed_len == 0 { plain } else { WeightForm::Packed }))
 }
@@ -240,20 +245,28 @@ fn geometry(
         for (dim, slot) in all.iter_mut().skip(3 - spatial).enumerate() {
             let number = match given[..] {
                 [one] => one,
-                ref several => *several.get(dim).ok_or("a list argument is too short")?,
+                ref several => *several.get(dim).ok_or_else(|| {
+                    std::format!("expected one or {spatial} values, found {several:?}")
+                })?,
             };
-            *slot = usize::try_from(number).map_err(|_| "an argument is negative")?;
+            *slot = usize::try_from(number).map_err(|_| {
+                std::format!("stride, padding or dilation: expected at least 0, found {number}")
+            })?;
         }
         Ok::<_, Refusal>(all)
     };
     let transposed = builder.truth(call.transposed)?;
     let groups = usize::try_from(builder.integer(call.groups)?).unwrap_or(0);
     let (first, second) = (weights.first().copied().unwrap_or(0), weights.get(1).copied());
-    let second =
-        second.unwrap_or(0).checked_mul(groups).ok_or("the number of groups is invalid")?;
+    let second = second
+        .unwrap_or(0)
+        .checked_mul(groups)
+        .ok_or("groups: expected a number that does not overflow the channels")?;
     let (in_channels, out_channels) = if transposed { (first, second) } else { (second, first) };
     if input.get(1) != Some(&in_channels) {
-        return Err("the channels of input and weights do not match".into());
+        return Err(std::format!(
+            "input shape {input:?} does not match weight shape {weights:?} in {groups} groups"
+        ));
     }
     let layout = match layout(groups, [in_channels, out_channels], builder.machine.tier) {
         // Transposed convolutions have no depthwise loops.
@@ -276,7 +289,12 @@ fn geometry(
         transposed,
         layout,
     };
-    Conv::new(params).ok_or_else(|| "the convolution parameters are invalid".into())
+    Conv::new(params).ok_or_else(|| {
+        std::format!(
+            "stride, padding, dilation or groups do not match input shape {input:?} and weight \
+             shape {weights:?}"
+        )
+    })
 }
 
 /// Step of a convolution, with its weights.

@@ -24,27 +24,26 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let call = DynamicLinearArgs::of(args)?;
     let input = as_stored(builder, call.input)?;
     let (quantized, scales) = (call.weights, call.weight_scales);
-    let [n, k] = *builder.sizes(quantized)? else {
-        return Err("the weights are not a matrix".to_owned());
+    let &[n, k] = builder.sizes(quantized)? else {
+        return Err("weights: expected 2 dims".to_owned());
     };
     let are_constant = builder.is_constant(quantized) && builder.is_constant(scales);
     if !are_constant || builder.element(quantized)? != Element::Code {
-        return Err(
-            "the engine requires constant int8 weights, which it packs ahead of time".to_owned()
-        );
+        return Err("weights or scales other than constants, with int8 weights".to_owned());
     }
     let groups = match *builder.sizes(scales)? {
         [rows, groups] if rows == n && groups > 0 => groups,
-        _ => return Err("the scales do not match the rows of the weights".to_owned()),
+        _ => return Err("weight scales: expected 2 dims and a row per output".to_owned()),
     };
     if k == 0 || input.sizes.last() != Some(&k) {
-        return Err("the weights do not match the number of inputs".to_owned());
+        return Err(std::format!(
+            "input shape {:?} does not match weights of {n} rows and {k} columns",
+            input.sizes
+        ));
     }
     let bits = builder.integer(call.bits)?;
     if !(bits == 4 && nibbles_len([k, n], groups).is_some() || bits == 8 && groups == 1) {
-        return Err(std::format!(
-            "unsupported weights: {bits} bits, {k} inputs in {groups} groups"
-        ));
+        return Err(std::format!("{bits}-bit weights with {k} columns in {groups} groups"));
     }
     let rows = input.numel() / k;
     let input = builder.contiguous(&input)?;
@@ -56,7 +55,7 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         reads.push(builder.contiguous(&bias)?);
     }
     if reads.iter().any(|view| view.numel() != n) {
-        return Err("sums or bias do not match the number of outputs".to_owned());
+        return Err("scales, sums or bias: expected an element per output".to_owned());
     }
     let mut sizes = input.sizes.clone();
     if let Some(last) = sizes.last_mut() {
@@ -94,7 +93,9 @@ fn nibble_weights<'p>(
     [k, n]: [usize; 2],
     groups: usize,
 ) -> Result<Weights<'p>, Refusal> {
-    let wrong = || "the int4 weights are out of range or truncated".to_owned();
+    let wrong = || {
+        "int4 weights that are out of range or have less data than their shape requires".to_owned()
+    };
     let len = nibbles_len([k, n], groups).ok_or_else(wrong)?;
     let form = Form::Nibbles { k, n, groups };
     let quantized = builder.packed_bytes(quantized, form, len, |_, data, packed| {

@@ -65,7 +65,7 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
                     unary(builder, args, Unary::GeluTanh)
                 }
                 Some(Value::String(text)) if text != "none" => {
-                    Err("the GELU approximation is unknown".into())
+                    Err(std::format!("GELU with approximate = '{text}'; expected 'none' or 'tanh'"))
                 }
                 _ => unary(builder, args, Unary::Gelu),
             }
@@ -142,7 +142,7 @@ fn clamp(
     max: f32,
 ) -> Result<(), Refusal> {
     if min.is_nan() || max.is_nan() {
-        return Err("a clamp limit is NaN".into());
+        return Err("clamp with a NaN limit".into());
     }
     unary(builder, args, Unary::Clamp(min, max))
 }
@@ -237,7 +237,8 @@ pub(super) fn broadcasting(
     function: Binary,
 ) -> Result<View, Refusal> {
     let sizes = broadcast(&a.sizes, &b.sizes);
-    let expanded = |view: &View| view.expanded(&sizes).ok_or("the operands cannot be broadcast");
+    let expanded =
+        |view: &View| view.expanded(&sizes).ok_or("operands whose shapes do not broadcast");
     let (a, b) = (expanded(a)?, expanded(b)?);
     let result = target(builder, &[&a, &b], sizes)?;
     let walk = Loops::new(&result, [&a, &b]);

@@ -124,7 +124,9 @@ impl Epilogue {
     /// Returns the limits of the clamp, for contractions that cannot add a tensor.
     pub(super) fn only_limits(&mut self) -> Result<[f32; 2], Refusal> {
         match self.addend {
-            Some(_) => Err("an addition to an int8 result is not fused".into()),
+            Some(_) => {
+                Err("an addition fused into a convolution or linear layer with int8 output".into())
+            }
             None => Ok(self.take_limits()),
         }
     }
@@ -156,11 +158,13 @@ impl Epilogue {
 
 /// A contraction with an epilogue.
 pub(super) fn epilogue(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let (contraction, rest) =
-        builder.parts().split_first().ok_or("an epilogue has no contraction")?;
+    let (contraction, rest) = builder
+        .parts()
+        .split_first()
+        .ok_or("internal error: an epilogue without a convolution or GEMM")?;
     let lower = find(contraction.operator).filter(|_| builder.has_epilogue(contraction));
-    let lower = lower.ok_or("the engine does not support an epilogue of this operator")?;
-    let (_, inputs) = args.split_last().ok_or("the call has no output")?;
+    let lower = lower.ok_or("an epilogue of an operator for which the CPU engine has none")?;
+    let (_, inputs) = args.split_last().ok_or("the call has no output argument")?;
     let mut epilogue = Epilogue::default();
     // While weights are packed, shapes may be upper bounds that do not match.
     let rest = if builder.is_plan() { rest } else { &[] };
@@ -174,7 +178,7 @@ pub(super) fn epilogue(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
             }
             _ => {
                 let limits = limits(part, |id| Some(builder.value(id)));
-                epilogue.limits = Some(limits.ok_or("an epilogue has an unknown activation")?);
+                epilogue.limits = Some(limits.ok_or("an epilogue with an unknown activation")?);
             }
         }
     }

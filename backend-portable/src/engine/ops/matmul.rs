@@ -23,14 +23,14 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let call = LinearArgs::of(args)?;
     let input = builder.view(call.input)?;
     let weight = call.weight;
-    let [n, k] = *builder.sizes(weight)? else { return Err("the weights are not a matrix".into()) };
-    let rows = input.numel().checked_div(k).ok_or("the weights have no inputs")?;
+    let [n, k] = *builder.sizes(weight)? else { return Err("weights: expected 2 dims".into()) };
+    let rows = input.numel().checked_div(k).ok_or("weights without columns")?;
     let a = builder.reshaped(&input, &[rows, k])?;
     let right = Right::new(builder, weight, [k, n], true)?;
     let bias = match builder.optional(call.bias)? {
-        Some(bias) => {
-            Some(bias.expanded(&[rows, n]).ok_or("the bias does not match the number of outputs")?)
-        }
+        Some(bias) => Some(bias.expanded(&[rows, n]).ok_or_else(|| {
+            std::format!("bias: expected {n} elements, found shape {:?}", bias.sizes)
+        })?),
         None => None,
     };
     let mut sizes = input.sizes;
@@ -38,7 +38,9 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         *last = n;
     }
     let c = multiply(builder, a, right, bias, 1.0, 1.0)?;
-    let c = c.reshaped(&sizes).ok_or("the output has a different size")?;
+    let c = c
+        .reshaped(&sizes)
+        .ok_or("internal error: the output of a linear layer has another number of elements")?;
     builder.define(call.out, c)
 }
 
@@ -48,10 +50,13 @@ pub(super) fn addmm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
     let addend = builder.view(call.input)?;
     let a = builder.view(call.mat1)?;
     let right = call.mat2;
-    let [k, n] = *builder.sizes(right)? else { return Err("an operand is not a matrix".into()) };
-    let &[m, _] = &a.sizes[..] else { return Err("an operand is not a matrix".into()) };
+    let [k, n] = *builder.sizes(right)? else {
+        return Err("GEMM operands: expected 2 dims".into());
+    };
+    let &[m, _] = &a.sizes[..] else { return Err("GEMM operands: expected 2 dims".into()) };
     let (beta, alpha) = (builder.number(call.beta)?, builder.number(call.alpha)?);
-    let addend = addend.expanded(&[m, n]).ok_or("the addend cannot be broadcast to the result")?;
+    let addend =
+        addend.expanded(&[m, n]).ok_or("addend: expected a shape that broadcasts to the output")?;
     let right = Right::new(builder, right, [k, n], false)?;
     let c = multiply(builder, a, right, Some(addend), alpha as f32, beta as f32)?;
     builder.define(call.out, c)
@@ -68,7 +73,7 @@ pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
             multiply(builder, a, right, None, 1.0, 0.0)?
         }
         [_, _, _] => batched(builder, a, id)?,
-        _ => return Err("an operand is not a matrix".into()),
+        _ => return Err("GEMM operands: expected 2 dims".into()),
     };
     builder.define(call.out, c)
 }
@@ -76,10 +81,14 @@ pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
 fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, Refusal> {
     let b = builder.view(b)?;
     let (&[count, m, k], &[other, same, n]) = (&a.sizes[..], &b.sizes[..]) else {
-        return Err("an operand is not a batch of matrices".into());
+        return Err(std::format!(
+            "batched GEMM operands: expected 3 dims, found shapes {:?} and {:?}",
+            a.sizes,
+            b.sizes
+        ));
     };
     if other != count || same != k {
-        return Err("the shapes of the operands do not match".into());
+        return Err(std::format!("operand shapes {:?} and {:?} do not match", a.sizes, b.sizes));
     }
     let out = builder.make(&[count, m, n])?;
     builder.push(
@@ -109,7 +118,7 @@ impl<'p> Right<'p> {
         transposed: bool,
     ) -> Result<Self, Refusal> {
         let tier = builder.machine.tier;
-        let packed = PackedRhs::len(tier, k, n).ok_or("a matrix is too large")?;
+        let packed = PackedRhs::len(tier, k, n).ok_or("a matrix that exceeds the address space")?;
         // Packing pads the columns; very narrow matrices would become more than twice as large.
         let pays = tier != Tier::SCALAR && packed <= k.saturating_mul(n).saturating_mul(2);
         if pays && builder.is_constant(id) {
@@ -132,7 +141,7 @@ impl<'p> Right<'p> {
         }
         let view = builder.view(id)?;
         let view = if transposed { view.permuted(&[1, 0]) } else { Some(view) };
-        view.map(Right::Plain).ok_or_else(|| "an operand is not a matrix".into())
+        view.map(Right::Plain).ok_or_else(|| "GEMM operands: expected 2 dims".into())
     }
 
     fn sizes(&self) -> [usize; 2] {
@@ -153,9 +162,9 @@ fn multiply<'p>(
     beta: f32,
 ) -> Result<View, Refusal> {
     let [k, n] = right.sizes();
-    let &[m, same] = &a.sizes[..] else { return Err("an operand is not a matrix".into()) };
+    let &[m, same] = &a.sizes[..] else { return Err("GEMM operands: expected 2 dims".into()) };
     if same != k {
-        return Err("the shapes of the operands do not match".into());
+        return Err(std::format!("operand shapes {:?} and [{k}, {n}] do not match", a.sizes));
     }
     let mut epilogue = builder.take_epilogue();
     let mut out = builder.make(&[m, n])?;
@@ -207,7 +216,8 @@ struct Pack<'a> {
 impl Pack<'_> {
     fn of<E: Stored + bytemuck::Pod>(self, data: &[E]) -> Result<(), Refusal> {
         let ([k, n], [row, col]) = (self.shape, self.strides);
-        let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is truncated")?;
+        let matrix = Matrix::new(data, k, n, row, col)
+            .ok_or("weights with less data than their shape requires")?;
         let packed = match E::as_f32(data) {
             // `pack` transposes blocks of `f32` in registers.
             Some(_) => PackedRhs::pack(self.context, matrix, self.packed).map(drop),
@@ -216,7 +226,7 @@ impl Pack<'_> {
                 PackedRhs::pack_as_is(self.context, matrix, packed).map(drop)
             }
         };
-        packed.map_err(|_| "a matrix is too large".into())
+        packed.map_err(|_| "a matrix that exceeds the address space".into())
     }
 }
 

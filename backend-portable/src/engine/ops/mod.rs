@@ -96,8 +96,11 @@ pub(super) fn only_rearranges(operator: Operator) -> bool {
 /// Registers weights that were packed ahead of time. The arguments are pairs of packed data and
 /// form, then the weights that they replace.
 fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let (out, forms) = args.split_last().ok_or("the call has no arguments")?;
-    let (forms, []) = forms.as_chunks::<2>() else { return Err("packed data has no form".into()) };
+    let (out, forms) =
+        args.split_last().ok_or("packed weights: the call has no output argument")?;
+    let (forms, []) = forms.as_chunks::<2>() else {
+        return Err("packed weights: expected pairs of form and data".into());
+    };
     forms.iter().try_for_each(|[data, form]| builder.define_packed(*out, *form, *data))
 }
 
@@ -115,6 +118,6 @@ fn dimension(dim: i64, rank: usize) -> Result<usize, Refusal> {
 fn ends(args: &[ValueId]) -> Result<(ValueId, ValueId), Refusal> {
     match args {
         [input, .., out] => Ok((*input, *out)),
-        _ => Err("the call has no arguments".into()),
+        _ => Err(std::format!("expected an input and an output, found {} arguments", args.len())),
     }
 }

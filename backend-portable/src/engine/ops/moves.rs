@@ -30,9 +30,11 @@ pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     let call = ViewArgs::of(args)?;
     let input = builder.any(call.input)?;
     let sizes = view_sizes(input.numel(), &builder.integers(call.size)?);
-    let sizes = sizes.ok_or("the new shape has a different number of elements")?;
+    let sizes = sizes.ok_or_else(|| {
+        std::format!("view: the new shape has another number of elements than {:?}", input.sizes)
+    })?;
     let sizes: Result<Vec<usize>, _> = sizes.iter().map(|size| usize::try_from(*size)).collect();
-    let view = builder.reshaped(&input, &sizes.map_err(|_| "a dim has a negative size")?)?;
+    let view = builder.reshaped(&input, &sizes.map_err(|_| "view: a size is negative")?)?;
     builder.define(call.out, view)
 }
 
@@ -84,7 +86,7 @@ pub(super) fn permute(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     let rank = input.sizes.len();
     let dims = builder.integers(call.dims)?;
     let dims: Result<Vec<usize>, _> = dims.into_iter().map(|dim| dimension(dim, rank)).collect();
-    let view = input.permuted(&dims?).ok_or("dims are not a permutation")?;
+    let view = input.permuted(&dims?).ok_or("dims: expected a permutation of the input's dims")?;
     builder.define(call.out, view)
 }
 
@@ -97,7 +99,7 @@ pub(super) fn transpose(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resu
     if rank > 0 {
         order.swap(dim(call.dim0)?, dim(call.dim1)?);
     }
-    let view = input.permuted(&order).ok_or("dims are not a permutation")?;
+    let view = input.permuted(&order).ok_or("dims: expected a permutation of the input's dims")?;
     builder.define(call.out, view)
 }
 
@@ -109,14 +111,14 @@ pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let lead = sizes
         .len()
         .checked_sub(input.sizes.len())
-        .ok_or("the new shape has a lower rank than the input")?;
+        .ok_or("expand: expected at least as many dims as the input")?;
     let own = core::iter::repeat_n(None, lead).chain(input.sizes.iter().map(Some));
     let sizes: Option<Vec<usize>> = own
         .zip(&sizes)
         .map(|(own, size)| if *size == -1 { own.copied() } else { usize::try_from(*size).ok() })
         .collect();
     let view = sizes.and_then(|sizes| input.expanded(&sizes));
-    builder.define(call.out, view.ok_or("the input cannot be broadcast to this shape")?)
+    builder.define(call.out, view.ok_or("expand: the input does not broadcast to the new shape")?)
 }
 
 pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
@@ -134,8 +136,10 @@ pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
     let start = builder.optional_integer(call.start)?.map_or(0, within);
     let end = builder.optional_integer(call.end)?.map_or(size, within);
     let step = usize::try_from(builder.optional_integer(call.step)?.unwrap_or(1));
-    let step = step.map_err(|_| "the step is negative")?;
-    let view = input.sliced(dim, start, end, step).ok_or("the slice is out of range")?;
+    let step = step.map_err(|_| "step: expected at least 1")?;
+    let view = input
+        .sliced(dim, start, end, step)
+        .ok_or("slice: the step is 0 or the range exceeds the input")?;
     builder.define(call.out, view)
 }
 
@@ -145,7 +149,7 @@ pub(super) fn select(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let dim = dimension(builder.integer(call.dim)?, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
     let index = dimension(builder.integer(call.index)?, size)?;
-    let view = input.selected(dim, index).ok_or("the index is out of range")?;
+    let view = input.selected(dim, index).ok_or("index out of range")?;
     builder.define(call.out, view)
 }
 
@@ -156,14 +160,14 @@ pub(super) fn split_with_sizes(
     let call = SplitWithSizesArgs::of(args)?;
     let sizes = builder.integers(call.split_sizes)?;
     let sizes: Result<Vec<usize>, _> = sizes.into_iter().map(usize::try_from).collect();
-    let sizes = sizes.map_err(|_| "a part has a negative size")?;
+    let sizes = sizes.map_err(|_| "split sizes: expected at least 0")?;
     parts(builder, [call.input, call.out], call.dim, sizes)
 }
 
 pub(super) fn split(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = SplitArgs::of(args)?;
     let size = usize::try_from(builder.integer(call.split_size)?);
-    let size = size.map_err(|_| "a part has a negative size")?;
+    let size = size.map_err(|_| "split sizes: expected at least 0")?;
     let count = builder.members(call.out).len();
     parts(builder, [call.input, call.out], call.dim, std::vec![size; count])
 }
@@ -183,7 +187,7 @@ fn parts(
     for (out, size) in outs.into_iter().zip(sizes) {
         let end = start.saturating_add(size).min(all);
         if builder.is_taken(out) {
-            let view = input.sliced(dim, start, end, 1).ok_or("a part is out of range")?;
+            let view = input.sliced(dim, start, end, 1).ok_or("split sizes that exceed the dim")?;
             builder.define(out, view)?;
         }
         start = end;
@@ -193,18 +197,22 @@ fn parts(
 
 pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let [list, dim, out] = args else {
-        return Err("the call has an unexpected number of arguments".into());
+        return Err(std::format!(
+            "expected tensors, dim and an output, found {} values",
+            args.len()
+        ));
     };
     let mut inputs = Vec::new();
     for id in builder.items(list) {
         inputs.push(builder.any(*id)?);
     }
-    let mut sizes = inputs.first().ok_or("no tensors to concatenate")?.sizes.clone();
+    let mut sizes =
+        inputs.first().ok_or("tensors: expected at least one, found none")?.sizes.clone();
     let dim = dimension(builder.integer(*dim)?, sizes.len())?;
     let mut along = inputs.iter().filter_map(|view| view.sizes.get(dim));
     let along = along.try_fold(0usize, |all, size| all.checked_add(*size));
     if let Some(size) = sizes.get_mut(dim) {
-        *size = along.ok_or("the concatenated dim is too large")?;
+        *size = along.ok_or("a concatenation that exceeds the address space")?;
     }
     // The output gets the memory order of the largest input.
     let largest = inputs.iter().filter(|view| view.sizes.len() == sizes.len() && view.is_dense());
@@ -212,22 +220,26 @@ pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     let order = order.unwrap_or_else(|| (0..sizes.len()).collect());
     let element = inputs.first().map_or(Element::Float, |view| builder.element_of(view));
     if inputs.iter().any(|view| builder.element_of(view) != element) {
-        return Err("the tensors have different dtypes".into());
+        return Err("a concatenation of different dtypes".into());
     }
     let joined = builder.make_of_in_order(&sizes, &order, element)?;
     let mut start = 0usize;
     for input in inputs {
         let size = input.sizes.get(dim).copied().unwrap_or(0);
-        let end = start.checked_add(size).ok_or("the concatenated dim is too large")?;
+        let end =
+            start.checked_add(size).ok_or("a concatenation that exceeds the address space")?;
         let part = joined.sliced(dim, start, end, 1);
-        let part = part
-            .filter(|part| part.sizes == input.sizes)
-            .ok_or("a tensor does not fit in the output")?;
+        let part = part.filter(|part| part.sizes == input.sizes).ok_or_else(|| {
+            std::format!(
+                "tensors: shape {:?} does not match {sizes:?} outside dim {dim}",
+                input.sizes
+            )
+        })?;
         copy(builder, &input, &part);
         start = end;
     }
     if sizes.get(dim) != Some(&start) {
-        return Err("the tensors do not fill the output".into());
+        return Err("internal error: the concatenated tensors do not fill the output".into());
     }
     builder.define(*out, joined)
 }

@@ -15,14 +15,14 @@ pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     let call = BatchNormArgs::of(args)?;
     let out = call.out;
     let [out, statistics @ ..] = builder.members(out) else {
-        return Err("the call has no outputs".into());
+        return Err("expected at least one output, found none".into());
     };
     if statistics.iter().any(|id| builder.is_taken(*id)) {
-        return Err("the engine's batch norm does not return statistics".into());
+        return Err("batch norm with statistics as outputs".into());
     }
     let input = builder.view(call.input)?;
     let &[_, channels, ..] = &input.sizes[..] else {
-        return Err("the input has no channel dim".into());
+        return Err(std::format!("input: expected at least 2 dims, found shape {:?}", input.sizes));
     };
     let mut parameter = |id| match builder.value(id) {
         Value::None => Ok(None),

@@ -20,9 +20,11 @@ const SPATIAL: usize = 2;
 pub(super) fn largest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = MaxPoolArgs::of(args)?;
     let outs = args.last().map_or(&[][..], |out| builder.items(out));
-    let [out, indices @ ..] = outs else { return Err("the call has no outputs".into()) };
+    let [out, indices @ ..] = outs else {
+        return Err("expected at least one output, found none".into());
+    };
     if indices.iter().any(|id| builder.is_taken(*id)) {
-        return Err("the engine's max pooling does not return indices".into());
+        return Err("max pooling with indices as output".into());
     }
     let ceil = builder.truth(call.ceil_mode)?;
     if builder.element(call.input)? == Element::Code {
@@ -40,7 +42,7 @@ pub(super) fn average(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     let count_padding = builder.truth(call.count_include_pad)?;
     let divisor = builder.optional_integer(call.divisor_override)?;
     if divisor == Some(0) {
-        return Err("the divisor is zero".into());
+        return Err("divisor_override: expected a nonzero integer, found 0".into());
     }
     let lists = [Some(call.kernel_size), call.stride, call.padding, None];
     let kind = Kind::Average { count_padding, divisor };
@@ -56,7 +58,9 @@ pub(super) fn adaptive_average(
     let input = builder.view(call.input)?;
     let list = builder.integers(call.output_size)?;
     let sizes = adaptive_pooling(&narrowed(&input)?, &list, SPATIAL);
-    let sizes = sizes.ok_or("the input shape does not fit the windows")?;
+    let sizes = sizes.ok_or_else(|| {
+        std::format!("output_size {list:?} does not match input shape {:?}", input.sizes)
+    })?;
     let mut axes = [Axis::NONE; 3];
     for (axis, size) in axes.iter_mut().rev().zip(sizes.iter().rev()).take(SPATIAL) {
         *axis = Axis::Adaptive { output: usize::try_from(*size).unwrap_or(0) };
@@ -84,9 +88,9 @@ fn sliding(
         &builder.integers(padding)?,
         &dilation,
     );
-    let windows = windows.ok_or("kernel, stride, padding or dilation is invalid")?;
+    let windows = windows.ok_or("kernel_size, stride, padding or dilation that is out of range")?;
     let sizes = pooling(&narrowed(&input)?, &windows, ceil);
-    let sizes = sizes.ok_or("the input shape does not fit the windows")?;
+    let sizes = sizes.ok_or("an input that is smaller than the kernel")?;
     let mut axes = [Axis::NONE; 3];
     for (axis, window) in axes.iter_mut().rev().zip(windows.iter().rev()) {
         *axis = Axis::Sliding(*window);
@@ -97,10 +101,10 @@ fn sliding(
 /// Converts the sizes to `i32`, for the shape rules.
 fn narrowed(view: &View) -> Result<std::vec::Vec<i32>, Refusal> {
     if view.sizes.len() != SPATIAL + 2 {
-        return Err("pooling requires a batch of images (rank 4)".into());
+        return Err(std::format!("pooling of input shape {:?}; expected 4 dims", view.sizes));
     }
     let sizes: Result<_, _> = view.sizes.iter().map(|size| i32::try_from(*size)).collect();
-    sizes.map_err(|_| "a dim is too large".into())
+    sizes.map_err(|_| "an input with a size above 2^31 - 1".into())
 }
 
 fn push(
@@ -114,7 +118,7 @@ fn push(
     let input = channels_last(builder, &input)?;
     let sizes: Result<std::vec::Vec<usize>, _> =
         sizes.iter().map(|size| usize::try_from(*size)).collect();
-    let sizes = sizes.map_err(|_| "a dim has a negative size")?;
+    let sizes = sizes.map_err(|_| "internal error: pooling with a negative output size")?;
     let result = builder.make_in_order(&sizes, &channels_last_order(sizes.len()))?;
     let (from, to) = (feature_map(&input)?, feature_map(&result)?);
     builder.push(Pool { at: input.offset, from, to, axes, kind }, &[&input], &result);
@@ -124,7 +128,7 @@ fn push(
 /// Describes a view `[batch, channels, height, width]` as a feature map.
 fn feature_map(view: &View) -> Result<FeatureMap, Refusal> {
     let (&[n, c, h, w], &[dn, dc, dh, dw]) = (&view.sizes[..], &view.strides[..]) else {
-        return Err("pooling requires a batch of images (rank 4)".into());
+        return Err(std::format!("pooling of input shape {:?}; expected 4 dims", view.sizes));
     };
     Ok(FeatureMap { sizes: [n, c, 1, h, w], strides: [dn, dc, 0, dh, dw] })
 }

@@ -23,10 +23,14 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     let pads = builder.integers(call.pad)?;
     let value = builder.optional_number(call.value)?.unwrap_or(0.0) as f32;
     let (pads, []) = pads.as_chunks::<2>() else {
-        return Err("padding must have two values per dim".into());
+        return Err("padding: expected two values per dim, found an odd count".into());
     };
     if pads.len() > input.sizes.len() {
-        return Err("padding has more dims than the input".into());
+        return Err(std::format!(
+            "padding of {} dims for input shape {:?}",
+            pads.len(),
+            input.sizes
+        ));
     }
     // The part of the input that negative padding keeps, the output shape, and for each padded dim
     // the range of that part in the output.
@@ -37,12 +41,13 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
         let cut = |pad: i64| usize::try_from(pad.saturating_neg()).unwrap_or(0);
         let added = |pad: i64| usize::try_from(pad).unwrap_or(0);
         let end = size.saturating_sub(cut(*behind));
-        kept =
-            kept.sliced(dim, cut(*before), end, 1).ok_or("negative padding exceeds the input")?;
+        kept = kept
+            .sliced(dim, cut(*before), end, 1)
+            .ok_or("negative padding that exceeds the input")?;
         let own = end - cut(*before);
         let all = own.checked_add(added(*before)).and_then(|all| all.checked_add(added(*behind)));
         if let Some(slot) = sizes.get_mut(dim) {
-            *slot = all.ok_or("the padded shape is too large")?;
+            *slot = all.ok_or("a padded shape that exceeds the address space")?;
         }
         ranges.push((dim, added(*before), own));
     }
@@ -52,8 +57,10 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     let result = builder.make_in_order(&sizes, &input.order())?;
     let mut inside = result.clone();
     for (dim, start, len) in ranges {
-        let end = start.checked_add(len).ok_or("the padded shape is too large")?;
-        inside = inside.sliced(dim, start, end, 1).ok_or("the padded shape is too large")?;
+        let end = start.checked_add(len).ok_or("a padded shape that exceeds the address space")?;
+        inside = inside
+            .sliced(dim, start, end, 1)
+            .ok_or("a padded shape that exceeds the address space")?;
     }
     builder.push(Fill { value }, &[], &result);
     copy(builder, &kept, &inside);
@@ -78,7 +85,7 @@ pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     let call = UpsampleNearestArgs::of(args)?;
     let input = builder.view(call.input)?;
     let &[batch, channels, height, width] = &input.sizes[..] else {
-        return Err("upsampling requires a batch of images (rank 4)".into());
+        return Err(std::format!("upsampling of input shape {:?}; expected 4 dims", input.sizes));
     };
     let sizes = builder.integers(call.output_size)?;
     let factors: &[f64] = match builder.value(call.scale_factors) {
@@ -90,23 +97,27 @@ pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
         let (all, scale) = match (sizes.get(dim), factors.get(dim)) {
             (Some(all), _) => (usize::try_from(*all).unwrap_or(0), size as f32 / *all as f32),
             (None, Some(factor)) => ((size as f64 * factor) as usize, (1.0 / factor) as f32),
-            (None, None) => return Err("neither output size nor scale factors are given".into()),
+            (None, None) => {
+                return Err("expected output_size or scale_factors, found neither".into());
+            }
         };
         *slot = all / size.max(1);
         // The same index computation as the kernel.
         let is_even = (0..all).all(|at| (at as f32 * scale) as usize == at / (*slot).max(1));
         if *slot == 0 || *slot * size != all || !is_even {
-            return Err("only integer scale factors are supported".into());
+            return Err("nearest-neighbour upsampling by a factor that is not an integer".into());
         }
     }
     let [tall, wide] = times;
     let sizes = [batch, channels, height * tall, width * wide];
     let result = builder.make_in_order(&sizes, &input.order())?;
     let split_sizes = [batch, channels, height, tall, width, wide];
-    let target = result.reshaped(&split_sizes).ok_or("the image cannot be split into pixels")?;
+    let target = result
+        .reshaped(&split_sizes)
+        .ok_or("internal error: an image cannot be split into pixels")?;
     let source = input.reshaped(&[batch, channels, height, 1, width, 1]);
     let source = source.and_then(|source| source.expanded(&split_sizes));
-    copy(builder, &source.ok_or("the image cannot be split into pixels")?, &target);
+    copy(builder, &source.ok_or("internal error: an image cannot be split into pixels")?, &target);
     builder.define(call.out, result)
 }
 
@@ -115,7 +126,7 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     let call = UpsampleBilinearArgs::of(args)?;
     let input = builder.view(call.input)?;
     let &[batch, channels, height, width] = &input.sizes[..] else {
-        return Err("upsampling requires a batch of images (rank 4)".into());
+        return Err(std::format!("upsampling of input shape {:?}; expected 4 dims", input.sizes));
     };
     let corners = builder.truth(call.align_corners)?;
     let factors: &[f64] = match builder.value(call.scale_factors) {
@@ -135,13 +146,13 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
         }
     }
     if sizes.contains(&0) || [channels, height, width].contains(&0) {
-        return Err("the images are empty".into());
+        return Err("empty images".into());
     }
     if sizes == [height, width] {
         return builder.define(call.out, input);
     }
     if sizes[0] == height || sizes[1] == width {
-        return Err("height and width must both change".into());
+        return Err("bilinear upsampling that keeps the height or the width".into());
     }
     let result = [batch, channels, sizes[0], sizes[1]];
     let is_last =

@@ -28,7 +28,7 @@ fn of_last_dimension(
     let rank = input.sizes.len();
     let dim = dimension(builder.integer(call.dim)?, rank.max(1))?;
     if dim + 1 != rank {
-        return Err("only the last dim is supported".into());
+        return Err(std::format!("softmax over dim {dim} of {rank}; expected the last one"));
     }
     let input = builder.contiguous(&input)?;
     let out = builder.make(&input.sizes)?;
@@ -40,24 +40,27 @@ fn of_last_dimension(
 pub(super) fn layer_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let call = LayerNormArgs::of(args)?;
     let outs = args.last().map_or(&[][..], |out| builder.items(out));
-    let [out, statistics @ ..] = outs else { return Err("the call has no outputs".into()) };
+    let [out, statistics @ ..] = outs else {
+        return Err("expected at least one output, found none".into());
+    };
     if statistics.iter().any(|id| builder.is_taken(*id)) {
-        return Err("the engine's layer norm does not return statistics".into());
+        return Err("layer norm with statistics as outputs".into());
     }
     let input = builder.view(call.input)?;
     let normalized = builder.integers(call.normalized_shape)?.len();
-    let lead = input
-        .sizes
-        .len()
-        .checked_sub(normalized)
-        .ok_or("the normalized shape has more dims than the input")?;
+    let lead = input.sizes.len().checked_sub(normalized).ok_or_else(|| {
+        std::format!("normalized_shape has {normalized} dims, the input shape is {:?}", input.sizes)
+    })?;
     let len = input.sizes.iter().skip(lead).product::<usize>();
     let input = builder.contiguous(&input)?;
     let mut reads = std::vec![input.clone()];
     let mut parameter = |builder: &mut Builder<'_, '_>, id: ValueId| {
         let Some(view) = builder.optional(id)? else { return Ok(None) };
         if view.numel() != len {
-            return Err(Refusal::from("the parameters do not have the normalized shape"));
+            return Err(std::format!(
+                "weight or bias: expected {len} elements, found shape {:?}",
+                view.sizes
+            ));
         }
         let view = builder.contiguous(&view)?;
         reads.push(view.clone());

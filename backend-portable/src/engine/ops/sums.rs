@@ -61,7 +61,7 @@ fn reduce(
         let nothing = builder.made(&[1], &[0.0 / by])?.expanded(&sizes);
         return builder.define(
             call.out,
-            nothing.ok_or("the result cannot be broadcast to the output shape")?,
+            nothing.ok_or("internal error: a constant does not broadcast to the output shape")?,
         );
     }
     let strides = dense_strides(&input.sizes, &(0..rank).collect::<Vec<usize>>());
@@ -85,7 +85,8 @@ fn reduce(
         Some((lead, permuted)) => (permuted, pick(false).skip(lead).map(size).product()),
         None => {
             let order: Vec<usize> = pick(false).chain(pick(true)).collect();
-            let permuted = input.permuted(&order).ok_or("dims are not a permutation")?;
+            let permuted =
+                input.permuted(&order).ok_or("internal error: dims are not a permutation")?;
             (builder.contiguous(&permuted)?, 1)
         }
     };

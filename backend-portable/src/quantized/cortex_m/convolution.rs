@@ -84,7 +84,10 @@ macro_rules! plain {
                 || channels == 0
                 || weight.size(0) % (channels / depth) != 0
             {
-                return Err(bad(1, "input and output channels do not form groups"));
+                return Err(bad(
+                    1,
+                    "weights: input and output channels are not divisible into groups",
+                ));
             }
             let size = |window: &Window, _: usize, size: usize| window.convolved(size);
             let plan = prepare(ctx, ARGS, outputs, &size, |ctx| convolve(ctx, ARGS))?;
@@ -109,7 +112,7 @@ macro_rules! depthwise {
             {
                 return Err(bad(
                     1,
-                    "must have as many channels as the input times the depth multiplier",
+                    "weights: expected as many channels as the input times the depth multiplier",
                 ));
             }
             let size = |window: &Window, _: usize, size: usize| window.convolved(size);
@@ -128,7 +131,11 @@ macro_rules! transposed {
             let weight = ctx.info(1)?;
             let outputs = weight.sizes.first().copied().unwrap_or(0);
             if weight.size(3) != from.channels || outputs == 0 {
-                return Err(bad(1, "must have as many input channels as the input"));
+                return Err(bad(
+                    1,
+                    "weights: expected as many input channels as the input, and at \
+                                   least one output",
+                ));
             }
             let extra = [ctx.list_int(5, 0)?, ctx.list_int(5, ctx.list_len(5)?.saturating_sub(1))?];
             let extra = extra.map(|extra| usize::try_from(extra).ok());
@@ -253,13 +260,13 @@ fn prepare(
     for arg in [args.offset + 2, args.offset + 3] {
         super::expect_type(ctx, arg, ScalarType::Int)?;
         if ctx.info(arg)?.numel() != count {
-            return Err(bad(arg, "must have an element for each output channel"));
+            return Err(bad(arg, "expected an element for each output channel"));
         }
     }
     if let Some(bias) = ctx.optional_info(2)? {
         super::expect_type(ctx, 2, ScalarType::Int)?;
         if bias.numel() != count {
-            return Err(bad(2, "must have an element for each output channel"));
+            return Err(bad(2, "expected an element for each output channel"));
         }
     }
     let [rows, columns] = sizes;
@@ -298,7 +305,7 @@ fn results<'a>(ctx: &Invoke<'a, '_>, args: ArgIndices) -> Result<Results<'a>, Ke
 fn convolve(ctx: &mut Invoke, args: ArgIndices) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let windows = windows_of(ctx, weight.info(), args)?;
-    let &[down, across] = &windows[..] else { return Err(bad(3, "must have two elements")) };
+    let &[down, across] = &windows[..] else { return Err(bad(3, "stride: expected two values")) };
     let (tier, depth, taps) = (Tier::detect(), weight.size(3), weight.size(1) * weight.size(2));
     let results = results(ctx, args)?;
     let offset = int(ctx, args.offset)?;
@@ -326,7 +333,7 @@ fn convolve(ctx: &mut Invoke, args: ArgIndices) -> Result<(), KernelError> {
 fn depthwise(ctx: &mut Invoke, args: ArgIndices) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let windows = windows_of(ctx, weight.info(), args)?;
-    let &[down, across] = &windows[..] else { return Err(bad(3, "must have two elements")) };
+    let &[down, across] = &windows[..] else { return Err(bad(3, "stride: expected two values")) };
     let results = results(ctx, args)?;
     let offset = int(ctx, args.offset)?;
     let mut relayout = Relayout::new(ctx, args.order);

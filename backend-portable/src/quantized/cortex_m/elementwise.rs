@@ -144,7 +144,7 @@ kernels! { ELEMENTWISE:
                 expect_type(ctx, arg, ScalarType::Char)?;
             }
             if ctx.info(1)?.numel() != 256 {
-                return Err(bad(1, "must have 256 elements"));
+                return Err(bad(1, "lookup table: expected 256 elements"));
             }
             let sizes = ctx.info(0)?.sizes;
             ctx.resize(2, &sizes)?;
@@ -186,7 +186,7 @@ kernels! { ELEMENTWISE:
         for dim in (0..info.rank()).rev() {
             let own = padding(ctx, &info, dim)?;
             if own.iter().any(|&pad| pad < 0) {
-                return Err(bad(1, "must not be negative"));
+                return Err(bad(1, "padding: expected at least 0"));
             }
             pads.extend_from_slice(&own).map_err(|_| bad(0, "too many dims"))?;
         }
@@ -224,8 +224,8 @@ fn prepare_two(
     if !matches!(a.scalar_type, ScalarType::Char | ScalarType::Short) {
         return Err(unsupported(0, a.scalar_type));
     }
-    let sizes = broadcast(&a.sizes, &b.sizes)
-        .ok_or(bad(second, "cannot be broadcast with the other operand"))?;
+    let sizes =
+        broadcast(&a.sizes, &b.sizes).ok_or(bad(second, "operand shapes do not broadcast"))?;
     ctx.resize(out, &sizes)?;
     same_type(ctx, 0, second)?;
     same_type(ctx, 0, out)?;
@@ -274,7 +274,7 @@ fn type_bounds(ctx: &Arguments, arg: usize) -> Result<(i32, i32), KernelError> {
 
 fn permuted(ctx: &Arguments) -> Result<View, KernelError> {
     let view = View::of(&ctx.info(0)?).and_then(|view| view.permute(&ctx.ints(1).ok()?));
-    view.ok_or(bad(1, "must be a permutation of the dims"))
+    view.ok_or(bad(1, "expected a permutation of the dims"))
 }
 
 /// Padding before and after a dimension of argument 0. The lists, arguments 1 and 2, have four

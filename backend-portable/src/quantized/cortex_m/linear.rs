@@ -45,7 +45,8 @@ kernels! { LINEAR:
             let mut sizes = info.sizes.clone();
             let width = sizes.last_mut().ok_or(KernelError::rank(0, 0))?;
             if core::mem::replace(width, outputs) != inputs {
-                return Err(bad(1, "must have as many input features as the input"));
+                return Err(bad(1, "weights: expected as many columns as the last dim of the \
+                                   input"));
             }
             for arg in [2, 3] {
                 let Some(added) = ctx.optional_info(arg)? else { continue };
@@ -53,7 +54,7 @@ kernels! { LINEAR:
                     return Err(KernelError::scalar_type(arg, added.scalar_type));
                 }
                 if added.numel() != weights.size(0) {
-                    return Err(bad(arg, "must have an element for each output feature"));
+                    return Err(bad(arg, "expected an element for each row of the weights"));
                 }
             }
             linear_scale(ctx)?;
@@ -78,7 +79,7 @@ kernels! { LINEAR:
                 return Err(KernelError::rank(0, a.rank()));
             };
             if batch != other || depth != shared {
-                return Err(bad(2, "shape does not match the other operand"));
+                return Err(bad(2, "operand shapes do not match"));
             }
             scale(ctx, 5)?;
             ctx.resize(8, &[batch, rows, columns])?;
@@ -97,13 +98,13 @@ kernels! { LINEAR:
             let info = ctx.info(0)?;
             let dim = normalize_dim(ctx.int(1)?, info.rank());
             if dim.map(|dim| dim + 1) != Some(info.rank().max(1)) {
-                return Err(bad(1, "must be the last dimension"));
+                return Err(bad(1, "expected the last dim"));
             }
             if scale(ctx, 4)?.shift() < 0 {
-                return Err(bad(5, "must not be negative"));
+                return Err(bad(5, "shift: expected at least 0"));
             }
             if ctx.int(3)? != -128 {
-                return Err(bad(3, "must be -128"));
+                return Err(bad(3, "output zero point: expected -128"));
             }
             ctx.resize(7, &info.sizes)?;
             Ok(Plan::new(softmax).with_scratch(copies_len(ctx, &[0, 7], ORDER)?))

@@ -29,7 +29,7 @@ fn scale(ctx: &Arguments, arg: usize) -> Result<Scale, KernelError> {
 
 /// An integer argument that must fit 32 bits.
 fn int(ctx: &Arguments, arg: usize) -> Result<i32, KernelError> {
-    i32::try_from(ctx.int(arg)?).map_err(|_| bad(arg, "is out of range"))
+    i32::try_from(ctx.int(arg)?).map_err(|_| bad(arg, "expected a 32-bit integer"))
 }
 
 /// Checks the element type of a tensor.

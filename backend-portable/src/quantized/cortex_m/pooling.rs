@@ -38,7 +38,10 @@ macro_rules! largest {
             &[Tensor, IntList, IntList, IntList, IntList, Bool, Int, Int, Int, Int, Out],
             |ctx| {
                 if ctx.int(6)? != ctx.int(7)? {
-                    return Err(bad(7, "must equal the input's zero point"));
+                    return Err(bad(
+                        7,
+                        "output zero point: expected that of the input (argument 6)",
+                    ));
                 }
                 let windows = windows_of(ctx, Some(4))?;
                 let scratch = prepare(ctx, &windows, ctx.bool(5)?, 10, $order)?;
@@ -115,7 +118,7 @@ fn compute(
     pooling: Pooling,
     order: Order,
 ) -> Result<(), KernelError> {
-    let &[down, across] = windows else { return Err(bad(1, "must have two elements")) };
+    let &[down, across] = windows else { return Err(bad(1, "kernel_size: expected two values")) };
     let extents = [order.extent(&ctx.info(0)?), order.extent(&ctx.info(out)?)];
     let mut relayout = Relayout::new(ctx, order);
     let (data, out) = (relayout.input(ctx, 0)?, relayout.output(ctx, out)?);

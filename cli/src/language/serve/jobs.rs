@@ -154,7 +154,7 @@ fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, usual
         counts.running.fetch_sub(1, Ordering::Relaxed);
         if worked.is_err() {
             counts.failed.fetch_add(1, Ordering::Relaxed);
-            let message = "the session panicked, which is a bug".into();
+            let message = "internal error: the session panicked".into();
             let _ = job.reply.send(Event::Failed { message, status: 500 });
             let another = catch_unwind(AssertUnwindSafe(|| runner.session()));
             match another {

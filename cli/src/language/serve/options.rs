@@ -82,10 +82,10 @@ pub(crate) struct ServeArguments {
     /// or no key]
     #[arg(long, value_name = "KEY")]
     pub(super) api_key: Option<String>,
-    /// Mean to subtract from image values (0 to 1): one value, or one per channel
+    /// Subtract this mean from image values (0 to 1): one value, or one per channel
     #[arg(long, value_name = "M,...", value_delimiter = ',', allow_hyphen_values = true)]
     pub(super) mean: Vec<f32>,
-    /// Standard deviation to divide image values by after that: one value, or one per channel
+    /// Then divide by this standard deviation: one value, or one per channel
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     pub(super) std: Vec<f32>,
     #[command(flatten)]

@@ -23,7 +23,7 @@ fn depthwise(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let misfit = || {
         let (input, weight) = (&input.sizes, &weight.sizes);
         Error::Invalid(format!(
-            "a channels-last input of shape {input:?} does not match weights of shape {weight:?}"
+            "channels-last input shape {input:?} does not match weight shape {weight:?}"
         ))
     };
     let (&[batch, height, width, channels], &[rows, 1, kernel_y, kernel_x]) =

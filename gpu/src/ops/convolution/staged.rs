@@ -178,7 +178,9 @@ impl Shape {
 
     /// Emits the dispatch of these blocks.
     pub(super) fn in_blocks(self, e: &mut Encoder<'_, '_>, blocks: Blocks) -> Result<(), Error> {
-        let unfit = || Error::invalid("a staged convolution exceeds its blocks");
+        let unfit = || {
+            Error::invalid("internal error: the block sizes of a convolution do not fit its shape")
+        };
         let layer = Layer::of(&self).ok_or_else(unfit)?;
         let counts = layer.counts(&blocks, e.shared_memory() as usize).ok_or_else(unfit)?;
         let Blocks { tile_m, strip, pitch, splits } = blocks;

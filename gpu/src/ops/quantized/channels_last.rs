@@ -12,10 +12,11 @@ pub(super) fn channels_and_plane(sizes: &[usize]) -> Result<[usize; 2], Error> {
     match sizes {
         [_, channels, height, width] => {
             let plane = height.checked_mul(*width);
-            let plane = plane.ok_or_else(|| Error::unsupported("images of this size"))?;
+            let plane =
+                plane.ok_or_else(|| Error::unsupported(format!("images of shape {sizes:?}")))?;
             Ok([*channels, plane])
         }
-        _ => Err(Error::Invalid(format!("expected an image tensor, found shape {sizes:?}"))),
+        _ => Err(Error::Invalid(format!("images: expected 4 dims, found shape {sizes:?}"))),
     }
 }
 
@@ -64,7 +65,9 @@ pub(super) fn planes(
     let pitch = packed.size(2);
     if packed.sizes != channels_last_sizes(pictures, [channels, plane]) {
         let (from, to) = (&packed.sizes, &pictures.sizes);
-        return Err(Error::Invalid(format!("channels-last shape {from:?} does not match {to:?}")));
+        return Err(Error::Invalid(format!(
+            "channels-last shape {from:?} does not match image shape {to:?}"
+        )));
     }
     let sizes = [packed.size(0), channels, plane];
     let steps = [plane * pitch, 1, pitch].map(|step| step as i64);

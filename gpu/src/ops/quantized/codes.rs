@@ -387,7 +387,11 @@ impl Product<'_> {
         };
         let Some(windows) = &self.windows else { return Ok(none) };
         let i32_of = |size: usize| {
-            i32::try_from(size).map_err(|_| Error::unsupported("a convolution of this size"))
+            i32::try_from(size).map_err(|_| {
+                Error::unsupported(format!(
+                    "convolution with a size of {size}; the limit is 2^31 - 1"
+                ))
+            })
         };
         let [in_y, in_x] = windows.size;
         let ([stride_y, stride_x], [padding_y, padding_x]) = (windows.stride, windows.padding);

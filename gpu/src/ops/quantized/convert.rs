@@ -127,7 +127,12 @@ pub(super) fn affine(
     if input.numel() > 0
         && reach >= scale.numel().min(zero.map_or(usize::MAX, Operand::numel)) as i64
     {
-        return Err(Error::invalid("there are too few scales or zero points"));
+        let zeros = zero.map_or(0, Operand::numel);
+        return Err(Error::Invalid(format!(
+            "expected at least {} scales and zero points, found {} and {zeros}",
+            reach + 1,
+            scale.numel()
+        )));
     }
     let dims = merge_dims(view, &[steps.to_vec()])?;
     let mut push = AffinePush {
@@ -232,7 +237,10 @@ pub(super) fn blocks_of(
     if fit {
         Ok(sizes)
     } else {
-        Err(Error::Invalid(format!("blocks of {blocks:?} in a tensor of {:?}", input.sizes)))
+        Err(Error::Invalid(format!(
+            "block_size {blocks:?} does not divide input shape {:?}",
+            input.sizes
+        )))
     }
 }
 

@@ -58,7 +58,7 @@ fn two(e: &Encoder<'_, '_>, list: ValueId, least: i64) -> Result<[usize; 2], Err
         _ => return Err(Error::Invalid(format!("expected one or two integers, found {sizes:?}"))),
     };
     if y < least || x < least || y > 1 << 24 || x > 1 << 24 {
-        return Err(Error::Invalid(format!("{sizes:?} is out of range")));
+        return Err(Error::Invalid(format!("expected {least} to 2^24, found {sizes:?}")));
     }
     Ok([y as usize, x as usize])
 }
@@ -102,9 +102,10 @@ impl Call {
         let out_channels = if depthwise { weight.size(2) } else { weight.size(0) };
         let rank = input.rank();
         if rank < 3 || groups == 0 || out_channels == 0 || weight.element != Element::I8 {
-            let (input, weight) = (&input.sizes, &weight.sizes);
+            let (input, element, weight) = (&input.sizes, weight.element, &weight.sizes);
             return Err(Error::Invalid(format!(
-                "an input of shape {input:?} does not match weights of shape {weight:?}"
+                "expected at least 3 input dims, int8 weights and at least 1 group, found input \
+                 shape {input:?}, {element:?} weights of shape {weight:?} and {groups} groups"
             )));
         }
         let channels = input.size(rank - 3);
@@ -124,8 +125,8 @@ impl Call {
         if !fits {
             let (input, weight) = (&input.sizes, &weight.sizes);
             return Err(Error::Invalid(format!(
-                "an input of shape {input:?} does not match weights of shape {weight:?} with \
-                 {groups} groups and kernel {kernel:?}"
+                "input shape {input:?} does not match weight shape {weight:?} with {groups} groups \
+                 and kernel {kernel:?}"
             )));
         }
         let transposed = convolution.output_padding;
@@ -146,16 +147,25 @@ impl Call {
             }
         };
         let (Some(out_height), Some(out_width)) = (length(0, size[0]), length(1, size[1])) else {
-            return Err(Error::Invalid(format!("kernel {kernel:?} over {:?}", input.sizes)));
+            return Err(Error::Invalid(format!(
+                "kernel {kernel:?} with dilation {dilation:?} and padding {padding:?} does not fit \
+                 input shape {:?}",
+                input.sizes
+            )));
         };
         if dilation.iter().zip(kernel).any(|(step, size)| step.saturating_mul(size) > 1 << 30) {
-            return Err(Error::invalid("the dilation is out of range"));
+            return Err(Error::Invalid(format!(
+                "dilation {dilation:?} of kernel {kernel:?} spans more than 2^30 elements"
+            )));
         }
         let bias = bias_of(e, convolution.bias, out_channels)?;
         // A transposed convolution has scales for one group only.
         let scale_count = if transposed.is_some() { group_out } else { out_channels };
         if scales.numel() < scale_count {
-            return Err(Error::invalid("there are too few scales"));
+            return Err(Error::Invalid(format!(
+                "weight scales: expected at least {scale_count}, found {}",
+                scales.numel()
+            )));
         }
         let relu = is_relu(e, convolution.activation)?;
         let numbers = |given: Option<[ValueId; 2]>| match given {
@@ -335,7 +345,10 @@ fn convolve(
     let out = match target {
         Some(target) => {
             if target.sizes != sizes {
-                return Err(Error::invalid("the output has another shape"));
+                return Err(Error::Invalid(format!(
+                    "output: expected shape {:?}, computed {sizes:?}",
+                    target.sizes
+                )));
             }
             target
         }
@@ -345,7 +358,11 @@ fn convolve(
         }
     };
     if out.element.is_floating() == convolution.output_parameters.is_some() {
-        return Err(Error::invalid("the output has another type"));
+        let expected = if out.element.is_floating() { "an integer type" } else { "floats" };
+        return Err(Error::Invalid(format!(
+            "output: expected {expected}, found {:?}",
+            out.element
+        )));
     }
     let source = match convolution.input_parameters {
         Some(_) => quantized_input(e, &call.input, call.parameters)?,

@@ -91,7 +91,10 @@ fn of_two(
     alpha: f64,
 ) -> Result<(), Error> {
     let [a, b, a_scale, a_zero, b_scale, b_zero, scale, zero, ..] = args[..] else {
-        return Err(Error::invalid("the call lacks scales"));
+        return Err(Error::Invalid(format!(
+            "expected two inputs and three pairs of scale and zero point, found {} arguments",
+            args.len()
+        )));
     };
     let (a, b) = (e.tensor(a)?, e.tensor(b)?);
     let (from_a, from_b) = (pair(e, [a_scale, a_zero])?, pair(e, [b_scale, b_zero])?);
@@ -122,8 +125,8 @@ pub(super) fn table_of(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand,
     match (table.element, table.numel()) {
         (Element::I8, 256) => Ok(table),
         _ => Err(Error::Invalid(format!(
-            "lookup table: expected 256 int8 values, found shape {:?}",
-            table.sizes
+            "lookup table: expected 256 int8 values, found {:?} of shape {:?}",
+            table.element, table.sizes
         ))),
     }
 }
@@ -136,7 +139,10 @@ pub(super) fn look_up(
     out: &Operand,
 ) -> Result<(), Error> {
     if input.element != Element::I8 || out.element != Element::I8 {
-        return Err(Error::invalid("a lookup requires int8 tensors"));
+        return Err(Error::Invalid(format!(
+            "expected int8 input and output, found {:?} and {:?}",
+            input.element, out.element
+        )));
     }
     let push = LookupPush { numel: u32_of(out.numel())? };
     let accesses = [read(input.id), read(table.id), write(out.id)];

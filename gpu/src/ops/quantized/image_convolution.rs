@@ -33,7 +33,10 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         let channels = channels_and_plane(&input.sizes)?;
         let out = e.out(args)?;
         if [input.element, out.element] != [Element::I8; 2] {
-            return Err(Error::invalid("channels-last conversion requires int8 tensors"));
+            return Err(Error::Invalid(format!(
+                "expected int8 input and output, found {:?} and {:?}",
+                input.element, out.element
+            )));
         }
         let out = e.resize(out.id, &channels_last_sizes(&input, channels))?;
         pack(e, &input, channels, &out)
@@ -107,7 +110,7 @@ pub(crate) fn suited(
 fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let Some((part, behind)) = e.parts().split_first() else {
         return Err(Error::invalid(
-            "a fused call must contain the channels-last convolution as its first part",
+            "internal error: a fused call must begin with the channels-last convolution",
         ));
     };
     let call = Call::of_codes(e, &part.args)?;
@@ -117,7 +120,7 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let declared = e.tensor(e.ends(&part.args)?.1)?.sizes;
     if call.input.rank() != 4 || declared != call.out_sizes() {
         return Err(Error::Invalid(format!(
-            "output: declared shape {declared:?}, computed {:?}",
+            "output: expected 4 dims and shape {declared:?}, computed {:?}",
             call.out_sizes()
         )));
     }
@@ -127,7 +130,11 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let shape = |[channels, plane]: [usize; 2]| [batches, plane, channels.next_multiple_of(GROUP)];
     let codes = [input.element, call.input.element, out.element];
     if input.sizes != shape(channels) || codes != [Element::I8; 3] {
-        return Err(Error::invalid("a channels-last convolution has tensors of another shape"));
+        return Err(Error::Invalid(format!(
+            "input: expected int8 of shape {:?}, found {codes:?} of shape {:?}",
+            shape(channels),
+            input.sizes
+        )));
     }
     let out = e.resize(out.id, &shape(out_channels))?;
     let table = table(e, behind, call.output)?;
@@ -184,9 +191,10 @@ fn table(
                 match stage_of(e, call.operator, &call.args)? {
                     Stage::Unary(unary::CLAMP, _, bounds) => clamp = bounds,
                     _ => {
-                        return Err(Error::invalid(
-                            "only a clamp may be fused between dequantize and quantize",
-                        ));
+                        return Err(Error::Invalid(format!(
+                            "internal error: {:?} was fused between dequantize and quantize",
+                            call.operator
+                        )));
                     }
                 }
             }
@@ -211,7 +219,9 @@ fn depthwise(
     table: Option<&Operand>,
 ) -> Result<(), Error> {
     let i32_of = |size: usize| {
-        i32::try_from(size).map_err(|_| Error::unsupported("a convolution of this size"))
+        i32::try_from(size).map_err(|_| {
+            Error::unsupported(format!("convolution with a size of {size}; the limit is 2^31 - 1"))
+        })
     };
     let [height, width] = call.out_size;
     let quads = out.size(2) / 4;

@@ -133,7 +133,12 @@ fn linear_quantized(e: &mut Encoder<'_, '_>, linear: &QuantizedLinear) -> Result
     } else if let Some([scale, zero]) = linear.row_parameters {
         let (scale, zero) = (e.tensor(scale)?, e.tensor(zero)?);
         if scale.numel() < it.m || zero.numel() < it.m {
-            return Err(Error::invalid("there are too few input scales"));
+            return Err(Error::Invalid(format!(
+                "expected at least {} input scales and zero points, found {} and {}",
+                it.m,
+                scale.numel(),
+                zero.numel()
+            )));
         }
         let codes = e.temporary(Element::I8, &it.input.sizes)?;
         let bounds = bounds(Element::I8);
@@ -196,8 +201,8 @@ fn any(
     let mut scales = it.scales.clone();
     if grouped && it.scales_in_rows {
         let source = e.constant(scales.id);
-        let source =
-            source.ok_or_else(|| Error::unsupported("group scales that are not constant"))?;
+        let source = source
+            .ok_or_else(|| Error::unsupported("grouped weight scales that are not constant"))?;
         let matrices = Matrices { count: 1, rows: n, columns: k / group };
         scale_row = matrices.pitch();
         scales = e.derived(Derived::Transposed(Transposed { source, matrices }))?;
@@ -226,7 +231,9 @@ fn any(
     let residual = epilogue.residual.as_ref();
     let (scale, zero) = match &source.by_row {
         Some(_) if residual.is_some() => {
-            return Err(Error::invalid("a residual after a GEMM with quantized input"));
+            return Err(Error::invalid(
+                "internal error: a residual was fused into a GEMM with quantized input",
+            ));
         }
         Some((scale, zero)) => (scale, zero),
         None => (residual.unwrap_or(&scales), &scales),
@@ -293,7 +300,9 @@ fn embedding_q4gsw(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Erro
     if !fits {
         let (weight, scales) = (&weight.sizes, &scales.sizes);
         return Err(Error::Invalid(format!(
-            "an embedding table of shape {weight:?} does not match scales of shape {scales:?}"
+            "weight shape {weight:?} does not match scale shape {scales:?} in groups of {group} \
+             with indices of type {:?}",
+            index.element
         )));
     }
     let mut sizes = index.sizes.clone();

@@ -32,7 +32,9 @@ fn is_relu(e: &Encoder<'_, '_>, activation: Option<ValueId>) -> Result<bool, Err
     match e.optional_string(activation)? {
         None | Some("none" | "") => Ok(false),
         Some("relu") => Ok(true),
-        Some(other) => Err(Error::Unsupported(format!("activation {other}"))),
+        Some(other) => {
+            Err(Error::Unsupported(format!("activation '{other}'; expected 'relu' or 'none'")))
+        }
     }
 }
 
@@ -48,7 +50,10 @@ fn bias_of(
     count: usize,
 ) -> Result<Option<Operand>, Error> {
     match e.optional_tensor(bias)? {
-        Some(bias) if bias.numel() < count => Err(Error::invalid("the bias is too short")),
+        Some(bias) if bias.numel() < count => Err(Error::Invalid(format!(
+            "bias: expected at least {count} elements, found shape {:?}",
+            bias.sizes
+        ))),
         bias => Ok(bias),
     }
 }

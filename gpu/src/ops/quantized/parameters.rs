@@ -40,7 +40,10 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::ETVK_CHOOSE_QPARAMS_PER_ROW, |e, args| {
         // The call has two separate outputs instead of a list.
         let [input, low, high, scale, zero] = args[..] else {
-            return Err(Error::invalid("the call has other arguments"));
+            return Err(Error::Invalid(format!(
+                "expected 3 arguments and 2 outputs, found {} values",
+                args.len()
+            )));
         };
         let (input, outs) = (e.tensor(input)?, [scale, zero]);
         let low = e.optional_float(low)?.unwrap_or(-128.0);
@@ -65,7 +68,10 @@ enum Mapping {
 fn two_outs(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 2], Error> {
     match e.outs(args)?[..] {
         [scale, zero] => Ok([scale, zero]),
-        _ => Err(Error::invalid("expected two outputs")),
+        ref outs => Err(Error::Invalid(format!(
+            "expected two outputs, scale and zero point, found {}",
+            outs.len()
+        ))),
     }
 }
 
@@ -76,7 +82,7 @@ fn choose_qparams_affine(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<()
         None | Some("ASYMMETRIC") => Mapping::Asymmetric,
         Some("SYMMETRIC") => Mapping::Symmetric,
         Some("SYMMETRIC_NO_CLIPPING_ERR") => Mapping::SymmetricNoClipping,
-        Some(other) => return Err(Error::Unsupported(format!("mapping {other}"))),
+        Some(other) => return Err(Error::Unsupported(format!("mapping_type '{other}'"))),
     };
     let blocks = blocks_of(e, call.block_size, &input)?;
     let [scale, zero] = two_outs(e, args)?;
@@ -144,11 +150,18 @@ fn choose(
 ) -> Result<(), Error> {
     let runs = input.numel() / count.max(1);
     if count == 0 || high <= low {
-        return Err(Error::invalid("an empty range cannot be quantized"));
+        return Err(Error::Invalid(format!(
+            "expected a nonempty block and quant_min < quant_max, found {count} elements and \
+             {low} to {high}"
+        )));
     }
     let (scale, zero) = (e.resize(scale, sizes)?, e.resize(zero, sizes)?);
     if scale.numel() != runs || zero.numel() != runs {
-        return Err(Error::invalid("scales do not match the blocks"));
+        return Err(Error::Invalid(format!(
+            "expected {runs} scales and zero points, one per block, found {} and {}",
+            scale.numel(),
+            zero.numel()
+        )));
     }
     let least = e.temporary(Element::F32, &[runs])?;
     emit(e, Function::Min, input, None, &least, [count, 1], 1.0)?;

@@ -80,8 +80,9 @@ pub(in crate::ops) fn weighted(e: &mut Encoder<'_, '_>, call: &Node) -> Result<W
     if call.operator == Operator::LINEAR {
         return plain(e, &call.args);
     }
-    let read = of_floats(call.operator)
-        .ok_or_else(|| Error::invalid("the operator is not a linear layer"))?;
+    let read = of_floats(call.operator).ok_or_else(|| {
+        Error::Invalid(format!("internal error: {:?} is not a linear layer", call.operator))
+    })?;
     Weighted::of(e, &read(&call.args)?)
 }
 
@@ -113,7 +114,7 @@ impl Weighted {
         let scales = e.tensor(linear.weight_scales)?;
         let (Some(k), 2) = (input.sizes.last().copied(), weight.rank()) else {
             return Err(Error::Invalid(format!(
-                "an input of shape {:?} does not match weights of shape {:?}",
+                "input shape {:?} does not match weight shape {:?}",
                 input.sizes, weight.sizes
             )));
         };
@@ -122,7 +123,7 @@ impl Weighted {
         let bytes = if linear.packing == WeightPacking::Bytes { k } else { k.div_ceil(2) };
         if weight.element.size() != 1 || bytes > weight_row || k == 0 {
             return Err(Error::Invalid(format!(
-                "an input of shape {:?} does not match weights of shape {:?}",
+                "input shape {:?} does not match weight shape {:?}",
                 input.sizes, weight.sizes
             )));
         }
@@ -130,14 +131,17 @@ impl Weighted {
         if linear.scales_in_rows
             && (groups.checked_mul(n) != Some(scales.numel()) || !k.is_multiple_of(groups.max(1)))
         {
-            return Err(Error::invalid("the scales do not match the weights"));
+            return Err(Error::Invalid(format!(
+                "{} weight scales do not divide weights of {n} rows and {k} columns into groups",
+                scales.numel()
+            )));
         }
         let group = match linear.group_size {
             None => k / groups.max(1),
             Some(size) => usize::try_from(e.int(size)?).unwrap_or(0),
         };
         if group == 0 {
-            return Err(Error::invalid("the group size of the weights is zero"));
+            return Err(Error::invalid("group size: expected at least 1"));
         }
         let scale_row = match (linear.group_size, scales.sizes.last()) {
             (Some(_), Some(row)) => *row,
@@ -146,7 +150,10 @@ impl Weighted {
         let groups = if linear.group_size.is_some() { k.div_ceil(group) } else { 1 };
         let needed = groups.checked_mul(scale_row);
         if scale_row < n || needed.is_none_or(|count| count > scales.numel()) {
-            return Err(Error::invalid("there are too few scales"));
+            return Err(Error::Invalid(format!(
+                "weight scales: expected {groups} groups of at least {n}, found shape {:?}",
+                scales.sizes
+            )));
         }
         let bias = bias_of(e, linear.bias, n)?;
         let mut sizes = input.sizes.clone();
@@ -156,7 +163,11 @@ impl Weighted {
         let out = e.out(&[linear.out])?;
         let out = e.resize(out.id, &sizes)?;
         if out.element.is_floating() == linear.output_parameters.is_some() {
-            return Err(Error::invalid("the output has another type"));
+            let expected = if out.element.is_floating() { "an integer type" } else { "floats" };
+            return Err(Error::Invalid(format!(
+                "output: expected {expected}, found {:?}",
+                out.element
+            )));
         }
         let (mut form, mut weight, mut weight_row) = (linear.packing.into(), weight, weight_row);
         let bits = e.optional_int(linear.bits)?;
@@ -198,7 +209,7 @@ impl Weighted {
             if weight.element == Element::F16 { WeightForm::Halves } else { WeightForm::Floats };
         let weight_row = k.checked_mul(weight.element.size());
         let weight_row =
-            weight_row.ok_or_else(|| Error::unsupported("weight rows of this size"))?;
+            weight_row.ok_or_else(|| Error::unsupported(format!("weight rows of {k} elements")))?;
         let scales = weight.clone();
         let (scale_row, group) = (n, k);
         Ok(Weighted {
@@ -230,17 +241,20 @@ pub(in crate::ops) fn plain(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result
     let (input, weight) = (e.tensor(call.input)?, e.tensor(call.weight)?);
     let bias = e.optional_tensor(call.bias)?;
     let (Some((k, outer)), [n, weight_k]) = (input.sizes.split_last(), &weight.sizes[..]) else {
-        return Err(Error::Invalid(format!("weights of shape {:?}", weight.sizes)));
+        return Err(Error::Invalid(format!(
+            "expected an input of at least 1 dim and weights of 2 dims, found shapes {:?} and {:?}",
+            input.sizes, weight.sizes
+        )));
     };
     let (k, n) = (*k, *n);
     if k != *weight_k {
         let (input, weight) = (&input.sizes, &weight.sizes);
         return Err(Error::Invalid(format!(
-            "an input of shape {input:?} does not match weights of shape {weight:?}"
+            "input shape {input:?} does not match weight shape {weight:?}"
         )));
     }
-    if bias.as_ref().is_some_and(|bias| bias.sizes != [n]) {
-        return Err(Error::invalid("the bias does not match the weights"));
+    if let Some(bias) = bias.as_ref().filter(|bias| bias.sizes != [n]) {
+        return Err(Error::Invalid(format!("bias: expected shape [{n}], found {:?}", bias.sizes)));
     }
     let m = checked_numel(outer)?;
     let mut sizes = outer.to_vec();

@@ -104,13 +104,14 @@ impl CallLayout {
         match found {
             (Some(layout), None) => Ok(layout),
             (Some(_), Some(_)) => Err(Error::Unsupported(format!(
-                "{count} arguments match {inputs} inputs and {outputs} outputs ambiguously; export \
-                 the model without unread inputs and without outputs that are returned twice"
+                "a delegate call whose {count} arguments match the graph's {inputs} inputs and \
+                 {outputs} outputs in several ways; export the model without unread inputs and \
+                 without outputs that are returned twice"
             ))),
             (None, _) if count == inputs + outputs => Err(misfit(graph, arguments)),
             (None, _) => Err(Error::Invalid(format!(
-                "the delegate call has {count} arguments, but the graph has {inputs} inputs and \
-                 {outputs} outputs"
+                "delegate call: expected arguments for {inputs} inputs and {outputs} outputs, \
+                 found {count}"
             ))),
         }
     }
@@ -238,7 +239,7 @@ fn misfit(graph: &Graph<'_>, arguments: &[Argument]) -> Error {
     let mut misfits = values.filter(|(_, (id, argument))| !argument.fits(graph, **id, false));
     let Some((place, (id, argument))) = misfits.next() else {
         return Error::invalid(
-            "the arguments of the delegate call do not match the graph's buffers",
+            "delegate call: the arguments do not match the mutable buffers of the graph",
         );
     };
     let expected = match graph.values.get(*id) {

@@ -94,16 +94,15 @@ fn scalar_type(number: i8) -> Result<ScalarType, Error> {
         6 => ScalarType::Double,
         7 => ScalarType::Long,
         other => {
-            return Err(Error::Invalid(format!("unknown element type {other}")));
+            return Err(Error::Invalid(format!("unknown dtype {other}")));
         }
     })
 }
 
 fn id(number: i32, count: usize) -> Result<usize, Error> {
-    usize::try_from(number)
-        .ok()
-        .filter(|id| *id < count)
-        .ok_or_else(|| Error::Invalid(format!("value {number} is out of range")))
+    usize::try_from(number).ok().filter(|id| *id < count).ok_or_else(|| {
+        Error::Invalid(format!("value {number} is out of range, the graph has {count} values"))
+    })
 }
 
 /// Splits the processed bytes of a delegate into graph and constants.
@@ -186,7 +185,7 @@ pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Err
         }
     }
     if !missing.is_empty() {
-        return Err(Error::Unsupported(format!("operators {}", missing.join(", "))));
+        return Err(Error::Unsupported(format!("unknown operators: {}", missing.join(", "))));
     }
     let mut ids = |vector: Vector<'p, u32>| -> Result<Vec<usize>, Error> {
         let numbers = budget.all(vector)?.into_iter();
@@ -315,7 +314,7 @@ fn read_value<'p>(
             Value::String(text.to_owned())
         }
         11 => Value::SymInt(SymIntTable(table).value()?.into()),
-        other => return Err(Error::Invalid(format!("unknown value type {other}"))),
+        other => return Err(Error::Invalid(format!("unknown Vulkan value type {other}"))),
     })
 }
 
@@ -334,18 +333,19 @@ fn read_tensor<'p>(
     let dims = table.dims()?;
     if dims.len() > MAX_RANK {
         return Err(Error::Invalid(format!(
-            "a tensor has {} dims, at most {MAX_RANK} are supported",
+            "tensor with {} dims; the limit is {MAX_RANK}",
             dims.len()
         )));
     }
     for size in budget.all(dims)? {
-        let size =
-            i32::try_from(size).map_err(|_| Error::invalid("a tensor's size is out of range"))?;
+        let size = i32::try_from(size).map_err(|_| {
+            Error::Invalid(format!("tensor with size {size}; the limit is 2^31 - 1"))
+        })?;
         let size = usize::try_from(size).unwrap_or(0);
         bytes = bytes
             .checked_mul(size.max(1))
             .filter(|bytes| *bytes <= isize::MAX as usize)
-            .ok_or_else(|| Error::invalid("a tensor is too large"))?;
+            .ok_or_else(|| Error::invalid("tensor exceeds the address space"))?;
         sizes.push(size);
     }
     if sizes.contains(&0) {
@@ -355,7 +355,7 @@ fn read_tensor<'p>(
     let data = if constant < 0 {
         None
     } else {
-        let missing = || Error::Invalid(format!("constant {constant} is missing"));
+        let missing = || Error::Invalid(format!("constant {constant} does not exist"));
         let entry = constants.entries.get(usize::try_from(constant).unwrap_or(usize::MAX))?;
         Some(constants.read(&entry.ok_or_else(missing)?, bytes)?)
     };
@@ -380,8 +380,8 @@ impl<'p> Constants<'_, 'p> {
         if let (Some(key), u64::MAX) = (entry.named_key()?, entry.offset()?) {
             return read_named(self.named, key, bytes);
         }
-        part(self.data, entry.offset()?, bytes as u64)
-            .map(Cow::Borrowed)
-            .ok_or_else(|| Error::invalid("a constant is outside the delegate's data"))
+        part(self.data, entry.offset()?, bytes as u64).map(Cow::Borrowed).ok_or_else(|| {
+            Error::Invalid(format!("a constant of {bytes} bytes lies outside the delegate's data"))
+        })
     }
 }

@@ -122,13 +122,18 @@ impl<'p> Builder<'p> {
     /// Converts a value id of the blob, checking its range.
     pub(super) fn id(&self, number: u32) -> Result<ValueId, Error> {
         let id = usize::try_from(number).ok().filter(|id| *id < self.codings.len());
-        id.ok_or_else(|| Error::Invalid(format!("value {number} is out of range")))
+        id.ok_or_else(|| {
+            Error::Invalid(format!(
+                "value {number} is out of range, the graph has {} values",
+                self.codings.len()
+            ))
+        })
     }
 
     pub(super) fn tensor(&self, id: ValueId) -> Result<&Tensor<'p>, Error> {
         match self.graph.values.get(id) {
             Some(Value::Tensor(tensor)) => Ok(tensor),
-            _ => Err(Error::Invalid(format!("value {id} is out of range"))),
+            _ => Err(Error::Invalid(format!("value {id}: expected a tensor"))),
         }
     }
 
@@ -212,8 +217,9 @@ impl<'p> Builder<'p> {
         let from = self.sizes(value)?;
         let sizes: Option<Vec<usize>> = order.iter().map(|dim| from.get(*dim).copied()).collect();
         let sizes = sizes.filter(|sizes| sizes.len() == from.len());
-        let sizes = sizes
-            .ok_or_else(|| Error::invalid("a permutation does not match the rank of its tensor"))?;
+        let sizes = sizes.ok_or_else(|| {
+            Error::Invalid(format!("permutation {order:?} does not match shape {from:?}"))
+        })?;
         let order = self.ints(order.iter().copied());
         self.call(Operator::PERMUTE_COPY, &[value, order], &sizes)
     }
@@ -417,7 +423,7 @@ impl<'p> Builder<'p> {
                 self.rename(rounded, out);
             }
             Coding::PerChannel { .. } | Coding::PerGroup { .. } => {
-                return Err(Error::unsupported("a result with per-channel or per-group scales"));
+                return Err(Error::unsupported("an output with per-channel or per-group scales"));
             }
         }
         Ok(())
@@ -460,12 +466,12 @@ impl<'p> Builder<'p> {
         let sizes = self.sizes(made)?;
         let is_argument = self.arguments.contains(&out);
         let Some(Value::Tensor(described)) = self.graph.values.get_mut(out) else {
-            return Err(Error::Invalid(format!("value {out} is out of range")));
+            return Err(Error::Invalid(format!("value {out}: expected a tensor")));
         };
         if is_argument && sizes != described.sizes {
             let said = &described.sizes;
             return Err(Error::Invalid(format!(
-                "a call returns shape {sizes:?}, but the blob declares {said:?}"
+                "output: expected shape {said:?}, computed {sizes:?}"
             )));
         }
         described.sizes = sizes;

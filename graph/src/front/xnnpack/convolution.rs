@@ -28,11 +28,11 @@ pub(super) enum Kind {
 /// Converts a size or stride of the blob.
 fn size(number: u32) -> Result<usize, Error> {
     let size = usize::try_from(number).ok().filter(|size| i32::try_from(*size).is_ok());
-    size.ok_or_else(|| Error::Invalid(format!("size {number} is too large")))
+    size.ok_or_else(|| Error::Invalid(format!("size {number} exceeds 2^31 - 1")))
 }
 
 fn four(sizes: &[usize]) -> Result<[usize; 4], Error> {
-    sizes.try_into().map_err(|_| Error::Invalid(format!("expected 4 dims, found {sizes:?}")))
+    sizes.try_into().map_err(|_| Error::Invalid(format!("expected 4 dims, found shape {sizes:?}")))
 }
 
 fn first(sizes: [usize; 4]) -> [usize; 4] {
@@ -75,7 +75,7 @@ impl Padding {
             return Ok((value, even));
         }
         let mut sizes = four(&builder.sizes(value)?)?;
-        let large = || Error::invalid("padding is too large");
+        let large = || Error::Invalid(format!("padding {more:?} exceeds the address space"));
         for (at, [before, after]) in [(3, [more[0], more[1]]), (2, [more[2], more[3]])] {
             let grown = sizes[at].checked_add(before).and_then(|size| size.checked_add(after));
             sizes[at] = grown.ok_or_else(large)?;
@@ -107,13 +107,13 @@ pub(super) fn convolution(
     let (input, filter, bias) = match parts[..] {
         [input, filter] => (input, filter, builder.none()),
         [input, filter, bias] => (input, filter, bias),
-        _ => return Err(Error::invalid("a convolution without a filter")),
+        _ => return Err(Error::invalid("expected a filter, found none")),
     };
     let filter = weights(builder, filter, kind, groups)?;
     let padding = Padding::of([table.top()?, table.right()?, table.bottom()?, table.left()?])?;
     let (input, padding) = match kind {
         Kind::Transposed if !padding.is_even() => {
-            return Err(Error::unsupported("a transposed convolution with asymmetric padding"));
+            return Err(Error::unsupported("transposed convolution with asymmetric padding"));
         }
         Kind::Transposed => (input, [padding.top, padding.left]),
         _ => padding.evened(builder, input, 0.0)?,
@@ -159,14 +159,15 @@ fn weights(
             let [outputs, height, width, inputs] = sizes;
             if outputs % groups != 0 {
                 return Err(Error::Invalid(format!(
-                    "{outputs} output channels in {groups} groups"
+                    "{outputs} output channels are not divisible into {groups} groups"
                 )));
             }
             let filter =
                 builder.view(filter, &[groups, outputs / groups, height, width, inputs])?;
             let filter = builder.permuted(filter, &[0, 4, 1, 2, 3])?;
-            let all =
-                groups.checked_mul(inputs).ok_or_else(|| Error::invalid("too many channels"))?;
+            let all = groups.checked_mul(inputs).ok_or_else(|| {
+                Error::Invalid(format!("{groups} groups of {inputs} channels overflow"))
+            })?;
             builder.view(filter, &[all, outputs / groups, height, width])
         }
     }
@@ -243,7 +244,7 @@ pub(super) fn resize(
     const ALIGN_CORNERS: u32 = 8;
     let flags = table.flags()?;
     if flags & LEGACY != 0 {
-        return Err(Error::unsupported("resizing in TensorFlow's legacy mode"));
+        return Err(Error::unsupported("bilinear resizing in TensorFlow's legacy mode"));
     }
     let out = builder.id(table.output()?)?;
     let input = builder.id(table.input()?)?;

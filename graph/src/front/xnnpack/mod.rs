@@ -129,14 +129,16 @@ impl Call<'_> {
     ) -> Result<(), Error> {
         let place = |id: &ValueId| {
             let place = described.get(*id).and_then(|value| value.external);
-            let place = place.filter(|place| *place < self.arguments.len());
-            place
-                .ok_or_else(|| Error::Invalid(format!("value {id} is not an argument of the call")))
+            let count = self.arguments.len();
+            place.filter(|place| *place < count).ok_or_else(|| {
+                let expected = format!("expected one of the {count} arguments of its call");
+                Error::Invalid(format!("value {id} of an XNNPACK delegate: {expected}"))
+            })
         };
         if outputs.is_empty() {
             // The exporter drops quantized outputs where the program expects floats. All arguments
             // would then be inputs, and no call would write the program's result.
-            return Err(Error::invalid("a delegate has no outputs"));
+            return Err(Error::invalid("an XNNPACK delegate has no outputs"));
         }
         let mut places = BTreeMap::new();
         let mut first_output = self.arguments.len();
@@ -148,7 +150,11 @@ impl Call<'_> {
         for id in inputs {
             let place = place(id)?;
             if place >= first_output {
-                return Err(Error::invalid("an input of a delegate comes after its outputs"));
+                return Err(Error::Invalid(format!(
+                    "input {id} of an XNNPACK delegate: expected argument 0 to {}, before the \
+                     outputs, found argument {place}",
+                    first_output.saturating_sub(1)
+                )));
             }
             places.insert(place, *id);
         }
@@ -157,7 +163,9 @@ impl Call<'_> {
     }
 
     fn argument(&self, place: usize) -> Result<&Argument, Error> {
-        self.arguments.get(place).ok_or_else(|| Error::invalid("an argument is missing"))
+        self.arguments
+            .get(place)
+            .ok_or_else(|| Error::Invalid(format!("argument {place} is missing")))
     }
 
     /// Returns a tensor like an argument, and its dim order.
@@ -178,8 +186,7 @@ impl Call<'_> {
         let is_shape = described.sizes == lies || (sizes.is_empty() && described.sizes == [1]);
         if !is_shape || lies.len() != sizes.len() || described.scalar_type != *scalar_type {
             return Err(Error::Invalid(format!(
-                "argument {place}: expected a tensor ({:?}, {:?}), found ({scalar_type:?}, \
-                 {lies:?}) in memory order",
+                "argument {place}: expected {} {:?} in memory order, found {scalar_type} {lies:?}",
                 described.scalar_type, described.sizes
             )));
         }
@@ -207,7 +214,11 @@ impl Call<'_> {
 
     /// Adds an argument as a graph output, converted from memory order.
     fn output(&self, place: usize, builder: &mut Builder<'_>) -> Result<ValueId, Error> {
-        let missing = || Error::Invalid(format!("argument {place} of a delegate is never written"));
+        let missing = || {
+            Error::Invalid(format!(
+                "argument {place}, an output of an XNNPACK delegate, is never written"
+            ))
+        };
         let id = self.places.get(&place).copied().filter(|id| builder.is_known(*id));
         let id = id.ok_or_else(missing)?;
         let described = builder.tensor(id)?.clone();

@@ -82,7 +82,7 @@ kinds! {
 /// Returns the kind with this union type.
 pub(super) fn kind(number: u8) -> Result<Call, Error> {
     let kind = usize::from(number).checked_sub(1).and_then(|place| KINDS.get(place));
-    kind.copied().ok_or_else(|| Error::Unsupported(format!("XNNPACK node type {number}")))
+    kind.copied().ok_or_else(|| Error::Unsupported(format!("unknown XNNPACK node type {number}")))
 }
 
 /// Returns the union type of a kind.
@@ -113,7 +113,8 @@ fn add_call(
     call: Call,
     budget: &mut Budget,
 ) -> Result<(), Error> {
-    let table = node.0.union_value(1)?.ok_or_else(|| Error::invalid("a node is empty"))?;
+    let table =
+        node.0.union_value(1)?.ok_or_else(|| Error::invalid("the node has no description"))?;
     let limits = match node.limits()? {
         Some(limits) => Some(Limits { low: float(limits.low()?), high: float(limits.high()?) }),
         None => None,
@@ -246,7 +247,7 @@ fn unary(
         Call::Sin => Some(Operator::SIN),
         Call::Cos => Some(Operator::COS),
         Call::Softmax => Some(Operator::SOFTMAX),
-        _ => return Err(Error::unsupported("this kind of call")),
+        _ => return Err(Error::Unsupported(format!("XNNPACK node {call:?}"))),
     };
     let (input, out) = ends(builder, table)?;
     let value = builder.numbers(input)?;
@@ -309,7 +310,9 @@ fn product(
         let rank = builder.sizes(second)?.len();
         let mut order: Vec<usize> = (0..rank).collect();
         let swapped = order.get_mut(rank.saturating_sub(2)..);
-        swapped.ok_or_else(|| Error::invalid("matmul operand with fewer than 2 dims"))?.reverse();
+        swapped
+            .ok_or_else(|| Error::Invalid(format!("rhs: expected at least 2 dims, found {rank}")))?
+            .reverse();
         second = builder.permuted(second, &order)?;
     }
     let sizes = builder.sizes(out)?;
@@ -320,13 +323,19 @@ fn product(
     };
     let (Some((batch, [rows, depth])), Some((other, [_, columns]))) = (batch(&left), batch(&right))
     else {
-        return Err(Error::invalid("matmul operand with fewer than 2 dims"));
+        return Err(Error::Invalid(format!(
+            "operands: expected at least 2 dims, found shapes {left:?} and {right:?}"
+        )));
     };
     if batch != other || (builder.is_dynamic() && batch.len() != 1) {
-        return Err(Error::Unsupported(format!("a batched matmul of {left:?} and {right:?}")));
+        return Err(Error::Unsupported(format!(
+            "a batched GEMM of shapes {left:?} and {right:?}, with batch dims that differ or, for \
+             dynamic shapes, are not one"
+        )));
     }
     let count = batch.iter().try_fold(1usize, |count, size| count.checked_mul(*size));
-    let count = count.ok_or_else(|| Error::invalid("the batch size of a matmul overflows"))?;
+    let count = count
+        .ok_or_else(|| Error::Invalid(format!("the batch size of shape {left:?} overflows")))?;
     let first = builder.view(first, &[count, rows, depth])?;
     let second = builder.view(second, &[count, depth, columns])?;
     let made = builder.call(Operator::BMM, &[first, second], &[count, rows, columns])?;
@@ -390,7 +399,7 @@ fn moved<'p>(
 }
 
 fn numbers(vector: Vector<'_, u32>, budget: &mut Budget) -> Result<Vec<usize>, Error> {
-    let large = |number: u32| Error::Invalid(format!("size {number} is too large"));
+    let large = |number: u32| Error::Invalid(format!("size {number} exceeds 2^31 - 1"));
     let size = |number: u32| i32::try_from(number).ok().and_then(|size| usize::try_from(size).ok());
     let numbers = budget.all(vector)?.into_iter();
     numbers.map(|number| size(number).ok_or_else(|| large(number))).collect()
@@ -437,8 +446,9 @@ fn slice(
         for (dim, (offset, length)) in offsets.iter().zip(&lengths).enumerate() {
             let mut sizes = builder.sizes(value)?;
             let size = sizes.get_mut(dim);
-            let size =
-                size.ok_or_else(|| Error::invalid("a slice over a dim that does not exist"))?;
+            let size = size.ok_or_else(|| {
+                Error::Invalid(format!("slice over dim {dim}, which the input lacks"))
+            })?;
             if *offset == 0 && length == size {
                 continue;
             }
@@ -474,7 +484,12 @@ fn pad(
     let value = builder.numbers(input)?;
     let sizes = builder.sizes(out)?;
     if before.len() != sizes.len() || after.len() != sizes.len() {
-        return Err(Error::invalid("padding and tensor differ in rank"));
+        return Err(Error::Invalid(format!(
+            "padding: expected {} values before and after, found {} and {}",
+            sizes.len(),
+            before.len(),
+            after.len()
+        )));
     }
     // PyTorch lists the padding of the last dim first.
     let pairs = before.iter().zip(&after).rev();

@@ -5,6 +5,7 @@ use super::builder::Builder;
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::operators::Operator;
+use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
@@ -26,7 +27,12 @@ pub(super) fn round(
     let value = builder.cast(value, ScalarType::Float)?;
     let sizes = builder.sizes(value)?;
     let outer = sizes.len().checked_sub(inner).filter(|_| inner > 0);
-    let outer = outer.ok_or_else(|| Error::invalid("rows over dims that do not exist"))?;
+    let outer = outer.ok_or_else(|| {
+        Error::Invalid(format!(
+            "per-row quantization: expected 1 to {} inner dims, found {inner}",
+            sizes.len()
+        ))
+    })?;
     if inner == 1 {
         let parameters = parameters(builder, value)?;
         return rounded_by(builder, value, &parameters);

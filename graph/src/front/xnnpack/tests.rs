@@ -325,7 +325,7 @@ fn what_is_wrong_is_refused() {
         let error = bound(&blob.bytes(), &[&[2, 3], &[2, 3]]).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
     };
-    refused(&|_, _| {}, "argument 1 of a delegate is never written");
+    refused(&|_, _| {}, "argument 1, an output of an XNNPACK delegate, is never written");
     refused(&|blob, [x, _]| blob.node("Abs", &[(0, x), (1, x)]), "written twice");
     refused(
         &|blob, [x, y]| {

@@ -79,7 +79,7 @@ impl<'n, 'p> Constants<'n, 'p> {
     }
 
     fn entry(&self, index: u32) -> Result<ConstantTable<'p>, Error> {
-        let missing = || Error::Invalid(format!("constant {index} is missing"));
+        let missing = || Error::Invalid(format!("constant {index} does not exist"));
         self.entries.get(usize::try_from(index).unwrap_or(usize::MAX))?.ok_or_else(missing)
     }
 
@@ -88,9 +88,13 @@ impl<'n, 'p> Constants<'n, 'p> {
         let entry = self.entry(index)?;
         match entry.named_key()? {
             Some(key) if entry.offset()? == u64::MAX => read_named(self.named, key, bytes),
-            _ => part(self.data, entry.offset()?, bytes as u64)
-                .map(Cow::Borrowed)
-                .ok_or_else(|| Error::invalid("a constant is outside the delegate's data")),
+            _ => {
+                part(self.data, entry.offset()?, bytes as u64).map(Cow::Borrowed).ok_or_else(|| {
+                    Error::Invalid(format!(
+                        "constant {index} of {bytes} bytes lies outside the delegate's data"
+                    ))
+                })
+            }
         }
     }
 
@@ -104,7 +108,7 @@ impl<'n, 'p> Constants<'n, 'p> {
         *longest = bytes.max(*longest);
         self.unpacked_bytes = self.unpacked_bytes.saturating_add(bytes);
         if self.unpacked_bytes > self.distinct_bytes.saturating_mul(TIMES).saturating_add(SMALL) {
-            return Err(Error::unsupported("packed constants that too many values share"));
+            return Err(Error::unsupported("int4 constants that too many values share"));
         }
         Ok(read)
     }
@@ -130,7 +134,7 @@ fn element(datatype: u8) -> Result<(ScalarType, bool), Error> {
         // Dynamically quantized tensors are stored as their dequantized values.
         9 | 11 => (ScalarType::Float, false),
         14 => (ScalarType::BFloat16, false),
-        other => return Err(Error::Unsupported(format!("XNNPACK datatype {other}"))),
+        other => return Err(Error::Unsupported(format!("XNNPACK dtype {other}"))),
     })
 }
 
@@ -140,7 +144,7 @@ pub(super) fn read<'p>(
     constants: &mut Constants<'_, 'p>,
     budget: &mut Budget,
 ) -> Result<Described<'p>, Error> {
-    let missing = || Error::invalid("a value is missing");
+    let missing = || Error::invalid("an XNNPACK value has no description");
     let table = value.0.union_value(1)?.ok_or_else(missing)?;
     let (tensor, quantized) = match value.kind()? {
         1 => (TensorTable(table), None),
@@ -148,7 +152,7 @@ pub(super) fn read<'p>(
             let table = QuantizedTable(table);
             (table.tensor()?.ok_or_else(missing)?, Some(table))
         }
-        other => return Err(Error::Invalid(format!("unknown value type {other}"))),
+        other => return Err(Error::Invalid(format!("unknown XNNPACK value type {other}"))),
     };
     let (scalar_type, is_packed) = element(tensor.datatype()?)?;
     let sizes = sizes(&tensor, budget)?;
@@ -180,14 +184,15 @@ fn sizes(tensor: &TensorTable<'_>, budget: &mut Budget) -> Result<Vec<usize>, Er
     let dims = tensor.dims()?;
     if dims.len() > MAX_RANK {
         return Err(Error::Invalid(format!(
-            "a tensor has {} dims, at most {MAX_RANK} are supported",
+            "tensor with {} dims; the limit is {MAX_RANK}",
             dims.len()
         )));
     }
     let mut elements = 8usize;
     let mut sizes = Vec::new();
     for size in budget.all(dims)? {
-        let large = || Error::invalid("a tensor is too large");
+        let large =
+            || Error::invalid("tensor exceeds 2^31 - 1 elements per dim or the address space");
         let size = i32::try_from(size).ok().and_then(|size| usize::try_from(size).ok());
         let size = size.ok_or_else(large)?;
         elements = elements
@@ -237,7 +242,9 @@ fn coding<'p>(
         1 => {
             let table = PerChannelTable(parameters);
             let dim = usize::try_from(table.dim()?).ok().filter(|dim| *dim < sizes.len());
-            let dim = dim.ok_or_else(|| Error::invalid("scales over a dim that does not exist"))?;
+            let dim = dim.ok_or_else(|| {
+                Error::Invalid(format!("per-channel scales over a dim that shape {sizes:?} lacks"))
+            })?;
             let count = sizes.get(dim).copied().unwrap_or(0);
             let scales = scales(table.scales()?, table.constant()?, count, 4, constants, budget)?;
             Coding::PerChannel { dim, scales }
@@ -249,20 +256,25 @@ fn coding<'p>(
         3 => {
             let inner = usize::try_from(PerRowTable(parameters).inner_dims()?).ok();
             let inner = inner.filter(|dims| (1..=sizes.len()).contains(dims));
-            let invalid = || Error::invalid("rows over dims that do not exist");
+            let invalid = || {
+                Error::Invalid(format!(
+                    "per-row quantization: expected 1 to {} inner dims",
+                    sizes.len()
+                ))
+            };
             Coding::PerRow { inner_dims: inner.ok_or_else(invalid)? }
         }
         4 => {
             let table = PerGroupTable(parameters);
             let size = usize::try_from(table.group_size()?).unwrap_or(0);
             let &[rows, columns] = sizes else {
-                return Err(Error::unsupported(
-                    "group-wise quantization of a tensor that is not a matrix",
-                ));
+                return Err(Error::Unsupported(format!(
+                    "group-wise quantization of a tensor of shape {sizes:?}; expected 2 dims"
+                )));
             };
             if size == 0 || columns % size != 0 {
                 return Err(Error::Invalid(format!(
-                    "quantization groups of {size} in rows of {columns}"
+                    "quantization groups of {size} elements do not divide rows of {columns}"
                 )));
             }
             // `sizes` has checked that this fits.
@@ -293,7 +305,9 @@ fn scales<'p>(
         }
         return Ok(budget.all(inside)?.into_iter().flat_map(u32::to_le_bytes).collect());
     }
-    let length = count.checked_mul(size).ok_or_else(|| Error::invalid("too many scales"))?;
+    let length = count
+        .checked_mul(size)
+        .ok_or_else(|| Error::Invalid(format!("{count} scales exceed the address space")))?;
     if size == 4 {
         return constants.read(constant, length);
     }

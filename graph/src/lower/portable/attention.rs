@@ -74,13 +74,16 @@ fn sdpa(
 /// The first three arguments, which must have rank 4.
 fn three(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 3], Error> {
     let [q, k, v, ..] = args[..] else {
-        return Err(Error::invalid("attention: expected queries, keys and values"));
+        return Err(Error::Invalid(format!(
+            "expected query, key and value, found {} arguments",
+            args.len()
+        )));
     };
     for id in [q, k, v] {
         let info = b.info(id)?;
         if info.rank() != 4 {
             return Err(Error::Invalid(format!(
-                "attention input of shape {:?}: expected rank 4",
+                "query, key and value: expected 4 dims, found shape {:?}",
                 info.sizes
             )));
         }
@@ -136,7 +139,7 @@ fn custom_sdpa(
     let start = call.start_pos;
     let mask = b.optional(call.attn_mask);
     if b.optional_number(call.dropout_p)?.is_some_and(|dropout| dropout != 0.0) {
-        return Err(Error::unsupported("attention with dropout"));
+        return Err(Error::unsupported("attention with dropout other than 0"));
     }
     let is_causal = b.optional_number(call.is_causal)?.is_none_or(|causal| causal != 0.0);
     let scale = b.optional_number(call.scale)?;
@@ -191,7 +194,7 @@ impl Heads {
             && heads % key_heads == 0;
         if !fits {
             return Err(Error::Invalid(format!(
-                "queries of shape {:?} do not match keys of shape {:?}",
+                "query shape {:?} does not match key shape {:?}",
                 info.sizes, keys.sizes
             )));
         }
@@ -308,7 +311,7 @@ fn fitted(b: &mut Builder<'_, '_>, mask: ValueId, heads: &Heads) -> Result<Value
     let info: Info = b.info(mask)?;
     if info.rank() > 4 {
         return Err(Error::Invalid(format!(
-            "attention mask of shape {:?}: expected a rank of at most 4",
+            "attention mask: expected at most 4 dims, found shape {:?}",
             info.sizes
         )));
     }

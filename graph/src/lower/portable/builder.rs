@@ -48,7 +48,7 @@ impl Info {
     /// Normalizes a dim that may be negative.
     pub(super) fn dim(&self, dim: i64) -> Result<usize, Error> {
         normalize_dim(dim, self.rank()).ok_or_else(|| {
-            Error::Invalid(format!("dim {dim} is out of range for the shape {:?}", self.sizes))
+            Error::Invalid(format!("dim {dim} is out of range for shape {:?}", self.sizes))
         })
     }
 }
@@ -147,7 +147,7 @@ impl<'g, 'p> Builder<'g, 'p> {
 
     /// The output of a call.
     pub(super) fn out(&self, args: &[ValueId]) -> Result<ValueId, Error> {
-        args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))
+        args.last().copied().ok_or_else(|| Error::invalid("the call has no output argument"))
     }
 
     /// The outputs of a call with one or several.
@@ -163,7 +163,10 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn ends(&self, args: &[ValueId]) -> Result<(ValueId, ValueId), Error> {
         match args {
             [input, .., out] => Ok((*input, *out)),
-            _ => Err(Error::invalid("the call lacks an input or an output")),
+            _ => Err(Error::Invalid(format!(
+                "expected an input and an output, found {} arguments",
+                args.len()
+            ))),
         }
     }
 
@@ -364,8 +367,9 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// The sum of two integers, each a constant or computed at run time.
     pub(super) fn sum(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Error> {
         if let (Value::Int(a), Value::Int(b)) = (self.value(a)?, self.value(b)?) {
-            let sum =
-                a.checked_add(*b).ok_or_else(|| Error::invalid("a sum of sizes overflows"))?;
+            let sum = a
+                .checked_add(*b)
+                .ok_or_else(|| Error::Invalid(format!("{a} + {b} overflows 64 bits")))?;
             return Ok(self.new_int(sum));
         }
         let sum = self.push(Value::SymInt(0));
@@ -376,10 +380,11 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// The product of an integer, which may be computed at run time, and a constant factor.
     pub(super) fn product(&mut self, a: ValueId, factor: usize) -> Result<ValueId, Error> {
         let factor = i64::try_from(factor)
-            .map_err(|_| Error::invalid("a size does not fit a 64-bit integer"))?;
+            .map_err(|_| Error::Invalid(format!("size {factor} does not fit a 64-bit integer")))?;
         if let Value::Int(a) = self.value(a)? {
             let product = a.checked_mul(factor);
-            let product = product.ok_or_else(|| Error::invalid("a product of sizes overflows"))?;
+            let product = product
+                .ok_or_else(|| Error::Invalid(format!("{a} * {factor} overflows 64 bits")))?;
             return Ok(self.new_int(product));
         }
         let (factor, product) = (self.new_int(factor), self.push(Value::SymInt(0)));

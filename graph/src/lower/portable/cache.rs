@@ -24,9 +24,11 @@ fn update_cache(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     let [indices, value] = rows(b, value, cache, start)?;
     let no = b.push(Value::Bool(false));
     if b.info(out)?.sizes != b.info(cache)?.sizes {
-        return Err(Error::unsupported(
-            "a KV cache that is not state, with a result of another shape",
-        ));
+        return Err(Error::Unsupported(format!(
+            "update of a KV cache of shape {:?} that is not state, with an output of shape {:?}",
+            b.info(cache)?.sizes,
+            b.info(out)?.sizes
+        )));
     }
     b.call_into(Operator::INDEX_PUT, &[cache, indices, value, no], out);
     Ok(())
@@ -56,7 +58,7 @@ fn rows(
     if info.rank() != 4 || cache_info.rank() != 4 {
         let (value, cache) = (&info.sizes, &cache_info.sizes);
         return Err(Error::Invalid(format!(
-            "value of shape {value:?} for a KV cache of shape {cache:?}: expected rank 4"
+            "value and cache: expected 4 dims, found shapes {value:?} and {cache:?}"
         )));
     }
     let value = b.cast(value, cache_info.scalar_type)?;

@@ -113,7 +113,7 @@ fn lower(builder: &mut Builder<'_, '_>, call: Node) -> Result<(), Error> {
         if call.operator.instruction().is_none() {
             let (id, name) = (call.id, call.operator.name());
             return Err(Error::Unsupported(format!(
-                "call {id}, {name}: portable kernels do not support this operator"
+                "call {id}, {name}: an operator without a portable kernel"
             )));
         }
         builder.keep(Node { args, ..call });

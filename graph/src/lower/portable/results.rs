@@ -46,7 +46,8 @@ fn long_result(b: &mut Builder<'_, '_>, args: &[ValueId], operator: Operator) ->
 /// Max pooling with indices. The graph may lack the indices output.
 fn max_pool(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let outs = b.outs(args)?;
-    let first = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
+    let first =
+        outs.first().copied().ok_or_else(|| Error::invalid("the call has no output tensor"))?;
     let made = b.info(first)?;
     let indices = b.new_tensor(made.with_type(ScalarType::Long));
     let list = b.push(Value::List([first, indices].to_vec()));

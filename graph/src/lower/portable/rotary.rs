@@ -20,9 +20,9 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
         let (angles, angle_info) = b.tensor(call.freqs_cis)?;
         let (positions, depth) = (b.size(input, 1)?, info.last());
         if info.rank() != 3 || depth == 0 || depth % 2 != 0 {
-            let (input, angles) = (&info.sizes, &angle_info.sizes);
             return Err(Error::Invalid(format!(
-                "rotary embedding of shape {input:?} with angles of shape {angles:?}"
+                "input: expected 3 dims with an even, nonempty last one, found shape {:?}",
+                info.sizes
             )));
         }
         // Interleaved cosines and sines, one row per position.
@@ -86,7 +86,7 @@ fn both(b: &mut Builder<'_, '_>, args: &[ValueId], pairs: Pairs) -> Result<(), E
         {
             let (input, angles) = (&info.sizes, &angle_info.sizes);
             return Err(Error::Invalid(format!(
-                "rotary embedding of shape {input:?} with angles of shape {angles:?}"
+                "input shape {input:?} does not match angles of shape {angles:?}"
             )));
         }
         let positions = b.size(input, 1)?;

@@ -65,18 +65,21 @@ fn repeat_interleave(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Er
         Some(dim) => info.dim(b.int(dim)?)?,
         None if info.rank() <= 1 => 0,
         None => {
-            return Err(Error::unsupported("repeat_interleave without a dim on more than one dim"));
+            return Err(Error::Unsupported(format!(
+                "repeat_interleave without a dim for an input of {} dims",
+                info.rank()
+            )));
         }
     };
     let count = match b.value(repeats)? {
         Value::Int(count) => usize::try_from(*count),
         _ => {
             return Err(Error::unsupported(
-                "repeat_interleave with a repeat count that is not constant",
+                "repeat_interleave with repeats that are not a constant integer",
             ));
         }
     };
-    let count = count.map_err(|_| Error::invalid("the repeat count is negative"))?;
+    let count = count.map_err(|_| Error::invalid("repeats: expected at least 0"))?;
     let wide = b.unsqueeze(input, dim + 1)?;
     let mut times = vec![1; info.rank() + 1];
     if let Some(slot) = times.get_mut(dim + 1) {
@@ -109,7 +112,7 @@ fn grid_priors(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (stride, offset) = (b.number(call.stride)?, b.number(call.offset)?);
     let Some(row) = info.rank().checked_sub(2) else {
         return Err(Error::Invalid(format!(
-            "grid of shape {:?}: expected a rank of at least 2",
+            "input: expected at least 2 dims, found shape {:?}",
             info.sizes
         )));
     };
@@ -147,7 +150,7 @@ fn rms_norm(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let weight = call.weight;
     let epsilon = b.number(call.eps)?;
     let Some(last) = info.rank().checked_sub(1) else {
-        return Err(Error::invalid("RMSNorm of a scalar"));
+        return Err(Error::invalid("input: expected at least 1 dim, found a scalar"));
     };
     let wide = b.cast(input, ScalarType::Float)?;
     let square = b.binary(Operator::MUL_TENSOR, wide, wide)?;

@@ -41,7 +41,7 @@ pub(in crate::engine::ops) fn convolution(
     let [_, channels, height, width] = input.sizes[..] else { return Err(expected_images()) };
     let (axes, groups) = window(builder, call)?;
     let whole = Windows::new([height, width, channels], axes);
-    let whole = whole.ok_or("the input shape does not fit the windows")?;
+    let whole = whole.ok_or("an input that is smaller than the kernel")?;
     let weights = constant_weights(builder, call.weights)?;
     let [tall, wide] = axes.map(|axis| axis.kernel());
     match *builder.sizes(weights)? {
@@ -61,7 +61,9 @@ pub(in crate::engine::ops) fn convolution(
             let made = requantized(builder, call, outputs)?;
             in_parts(builder, (call.out, &input), &filter, (whole.output, phases), &made)
         }
-        _ => Err("the weights are not a matrix".to_owned()),
+        _ => {
+            Err("weights: expected a matrix, or [height, width, channels] for depthwise".to_owned())
+        }
     }
 }
 
@@ -82,7 +84,7 @@ pub(in crate::engine::ops) fn transposed(
     let parts = transposed_phases(axes, [height, width], &more)?;
     let filter = Filter { weights, outputs, row, groups };
     if groups != 1 {
-        return Err("grouped transposed int8 convolution is not supported".to_owned());
+        return Err("transposed int8 convolution with several groups".to_owned());
     }
     let made = requantized(builder, call, outputs)?;
     in_parts(builder, (call.out, &input), &filter, parts, &made)
@@ -99,11 +101,13 @@ fn transposed_phases(
     for (dim, (axis, input)) in axes.into_iter().zip(input).enumerate() {
         let more = more.get(dim).or(more.first()).map(|more| usize::try_from(*more));
         let size = more.and_then(Result::ok).and_then(|more| axis.transposed(input, more));
-        sizes[dim] =
-            size.filter(|size| *size > 0).ok_or("the input shape does not fit the windows")?;
+        sizes[dim] = size
+            .filter(|size| *size > 0)
+            .ok_or("an empty output, or an output_padding out of range")?;
         let parts = Phase::of_transposed(axis, input, sizes[dim]);
-        phases[dim] =
-            parts.ok_or("transposed convolution has outputs without taps, or a stride above 16")?;
+        phases[dim] = parts.ok_or(
+            "transposed convolution with outputs that no input reaches, or with a stride above 16",
+        )?;
     }
     Ok((sizes, phases))
 }
@@ -123,28 +127,29 @@ pub(in crate::engine::ops) fn dynamic(
     let weights = constant_weights(builder, call.weights)?;
     let [outputs, row] = matrix(builder, weights)?;
     if is_transposed && groups != 1 {
-        return Err("grouped transposed int8 convolution is not supported".to_owned());
+        return Err("transposed int8 convolution with several groups".to_owned());
     }
     let parts = if is_transposed {
         transposed_phases(axes, [height, width], &more)?
     } else {
         let whole = Windows::new([height, width, channels], axes);
-        let output = whole.ok_or("the input shape does not fit the windows")?.output;
+        let output = whole.ok_or("an input that is smaller than the kernel")?.output;
         (output, [0, 1].map(|dim| Vec::from([Phase::whole(axes[dim], output[dim])])))
     };
     let image_len = channels.saturating_mul(height).saturating_mul(width);
     if image_len == 0 || batch == 0 {
-        return Err("the images are empty".to_owned());
+        return Err("empty images".to_owned());
     }
     // The quantized values keep the memory order of the floats if each image is contiguous.
     let input = match input.is_dense() && input.order().first() == Some(&0) || batch == 1 {
         true => dense(builder, &input)?,
         false => builder.contiguous(&input)?,
     };
-    let values_len =
-        batch.checked_mul(image_len.next_multiple_of(4)).ok_or("the images are too large")?;
+    let values_len = batch
+        .checked_mul(image_len.next_multiple_of(4))
+        .ok_or("images that exceed the address space")?;
     let head = batch.saturating_mul(IMAGE_HEADER);
-    let len = values_len.checked_add(head).ok_or("the images are too large")?;
+    let len = values_len.checked_add(head).ok_or("images that exceed the address space")?;
     let made = builder.make_of_in_order(&[len], &[0], Element::Code)?;
     let step = Quantize { batch, image_len, at: input.offset };
     builder.push(step, &[&input], &made);
@@ -160,14 +165,14 @@ pub(in crate::engine::ops) fn dynamic(
         reads.push(builder.contiguous(&bias)?);
     }
     if reads.iter().skip(1).any(|view| view.sizes != [outputs]) {
-        return Err("scales or bias do not match the number of output channels".to_owned());
+        return Err("weight scales or bias: expected an element per output channel".to_owned());
     }
     let filter = Filter { weights, outputs, row, groups };
     in_parts(builder, (call.out, &source), &filter, parts, &Output::Float { reads })
 }
 
 pub(super) fn expected_images() -> Refusal {
-    "int8 convolution requires a batch of images (rank 4)".to_owned()
+    "int8 convolution of an input without 4 dims".to_owned()
 }
 
 fn images(builder: &mut Builder<'_, '_>, input: ValueId) -> Result<View, Refusal> {
@@ -196,14 +201,14 @@ fn axes(
 ) -> Result<[Window; 2], Refusal> {
     let axes = windows(2, kernel, stride, padding, dilation);
     let axes = axes.and_then(|axes| <[Window; 2]>::try_from(&axes[..]).ok());
-    axes.ok_or_else(|| "kernel, stride, padding or dilation is invalid".to_owned())
+    axes.ok_or_else(|| "kernel_size, stride, padding or dilation that is out of range".to_owned())
 }
 
 /// Returns the number of rows (output channels) and columns of a weight matrix.
 fn matrix(builder: &Builder<'_, '_>, weights: ValueId) -> Result<[usize; 2], Refusal> {
     match *builder.sizes(weights)? {
         [outputs, row] => Ok([outputs, row]),
-        _ => Err("the weights are not a matrix".to_owned()),
+        _ => Err("weights: expected 2 dims".to_owned()),
     }
 }
 
@@ -211,7 +216,7 @@ fn constant_weights(builder: &Builder<'_, '_>, weights: ValueId) -> Result<Value
     if builder.is_constant(weights) && builder.element(weights)? == Element::Code {
         return Ok(weights);
     }
-    Err("the engine requires constant int8 weights, which it packs ahead of time".to_owned())
+    Err("weights other than int8 constants".to_owned())
 }
 
 /// Convolution weights: a matrix `[outputs, row]`, whose rows hold all taps of all channels of a
@@ -374,14 +379,18 @@ fn in_parts(
     let [batch, channels, height, width] = input.sizes[..] else { return Err(expected_images()) };
     let divides = |count: usize| groups > 0 && count > 0 && count.is_multiple_of(groups);
     if !divides(channels) || !divides(outputs) {
-        return Err("channels are not divisible by groups".to_owned());
+        return Err(std::format!(
+            "{channels} input and {outputs} output channels are not divisible into {groups} groups"
+        ));
     }
     let own = [channels / groups, outputs / groups];
     let taps = phases.iter().try_fold(1usize, |taps, phases| {
         taps.checked_mul(phases.first().map_or(0, |phase| phase.taps.kernel))
     });
     if taps.and_then(|taps| taps.checked_mul(own[0])) != Some(row) {
-        return Err("the weights do not match the number of channels".to_owned());
+        return Err(
+            "weights: expected a column per input channel of a group and kernel element".to_owned()
+        );
     }
     // Groups narrower than a panel are merged into a block, with zero weights for the channels of
     // other groups.
@@ -389,7 +398,9 @@ fn in_parts(
     let merged = fill.unwrap_or(1);
     let blocks = groups / merged;
     if blocks.saturating_mul(phases[0].len()).saturating_mul(phases[1].len()) > MAX_PARTS {
-        return Err("the convolution has too many parts".to_owned());
+        return Err(std::format!(
+            "a convolution of more than {MAX_PARTS} parts (groups times phases)"
+        ));
     }
     let (shape, order) = ([batch, outputs, size[0], size[1]], channels_last_order(4));
     let out = builder.make_of_in_order(&shape, &order, kind.element())?;
@@ -409,7 +420,7 @@ fn in_parts(
                 [tall.count, wide.count],
             );
             let windows = windows.and_then(|windows| windows.of_groups(channels));
-            let windows = windows.ok_or("the input shape does not fit the windows")?;
+            let windows = windows.ok_or("an input that is smaller than the kernel")?;
             let shape = part.shape();
             let packed = match is_whole && filter.has_whole_rows(&part) {
                 true => matmul_weights(builder, weights, shape)?,
@@ -427,7 +438,11 @@ fn in_parts(
             if !is_whole {
                 let target = out.sliced(2, tall.start, size[0], tall.every);
                 let target = target.and_then(|it| it.sliced(3, wide.start, size[1], wide.every));
-                copy(builder, &made, &target.ok_or("a phase is outside of the output")?);
+                copy(
+                    builder,
+                    &made,
+                    &target.ok_or("internal error: a phase lies outside the output")?,
+                );
             }
         }
     }
@@ -442,11 +457,11 @@ fn part_weights<'p>(
     part: &Part,
 ) -> Result<Constant<'p>, Refusal> {
     let shape = pack::side_by_side(part.shape(), part.blocks);
-    let shape = shape.ok_or("the weights are too large")?;
-    let len = pack::packed_len(shape).ok_or("the weights are too large")?;
+    let shape = shape.ok_or("weights that exceed the address space")?;
+    let len = pack::packed_len(shape).ok_or("weights that exceed the address space")?;
     builder.packed_bytes(id, part.form(), len, |_, data, packed| {
         let packed = pack::pack(shape, |at, col| part.value(data, row, at, col), packed);
-        packed.ok_or_else(|| "a constant is truncated".to_owned())
+        packed.ok_or_else(|| "weights with less data than their shape requires".to_owned())
     })
 }
 
@@ -461,7 +476,7 @@ fn single_channels(
     let [tall, wide] = windows.axes.map(|axis| axis.kernel());
     let taps = tall.saturating_mul(wide);
     if taps > depthwise::TAPS {
-        return Err("the window has too many taps".to_owned());
+        return Err("depthwise convolution with too large a kernel".to_owned());
     }
     let (columns, reads) = Columns::of_convolution(builder, call, channels)?;
     let outside = int8_zero_point(columns.from.zero)?;
@@ -485,13 +500,14 @@ fn depthwise_weights<'p>(
     taps: usize,
     channels: usize,
 ) -> Result<Constant<'p>, Refusal> {
-    let len = depthwise::packed_len(taps, channels).ok_or("the weights are too large")?;
+    let len =
+        depthwise::packed_len(taps, channels).ok_or("weights that exceed the address space")?;
     builder.packed_bytes(id, Form::Depthwise { taps, channels }, len, |_, data, packed| {
         let weight = |tap: usize, channel: usize| {
             data.get(tap * channels + channel).map(|value| value.cast_signed())
         };
         let packed = depthwise::pack(taps, channels, weight, packed);
-        packed.ok_or_else(|| "a constant is truncated".to_owned())
+        packed.ok_or_else(|| "weights with less data than their shape requires".to_owned())
     })
 }
 

@@ -37,14 +37,17 @@ fn scaled(builder: &Builder<'_, '_>, [scale, zero]: [ValueId; 2]) -> Result<Scal
     let zero = builder.integer(zero)?;
     let is_step = scale.is_normal() && scale > 0.0;
     if !is_step || !ZERO_POINTS.contains(&zero) {
-        return Err(std::format!("unsupported quantization: scale {scale}, zero point {zero}"));
+        return Err(std::format!(
+            "quantization with scale {scale} and zero point {zero}; expected a positive scale and \
+             -1024 to 1024"
+        ));
     }
     Ok(Scaled { scale, zero: i32::try_from(zero).unwrap_or(0) })
 }
 
 /// Converts a zero point to int8, for padding.
 fn int8_zero_point(zero: i32) -> Result<i8, Refusal> {
-    i8::try_from(zero).map_err(|_| "the zero point does not fit in int8".to_owned())
+    i8::try_from(zero).map_err(|_| std::format!("zero point {zero}; expected -128 to 127"))
 }
 
 /// Returns the range of the output, limited by a fused activation.
@@ -60,7 +63,7 @@ fn range(
         Some(Value::String(name)) if name == "relu" => {
             Ok(Range { low: int8_zero_point(zero)?, ..all })
         }
-        _ => Err("the fused activation is not supported".to_owned()),
+        _ => Err("a fused activation other than 'none' and 'relu'".to_owned()),
     }
 }
 
@@ -96,7 +99,7 @@ impl Columns {
         count: usize,
     ) -> Result<(Self, Vec<View>), Refusal> {
         let (Some(from), Some(to)) = (call.input_parameters, call.output_parameters) else {
-            return Err("the convolution has no quantization parameters".to_owned());
+            return Err("convolution without quantized input and output".to_owned());
         };
         Self::of(builder, [from, to], call.weight_scales, [Some(call.bias), call.activation], count)
     }
@@ -120,7 +123,7 @@ impl Columns {
             reads.push(builder.contiguous(&bias)?);
         }
         if reads.iter().any(|view| view.sizes != [count]) {
-            return Err("scales or bias do not match the number of output channels".to_owned());
+            return Err("weight scales or bias: expected an element per output channel".to_owned());
         }
         let at = |index: usize| reads.get(index).map(|view| view.offset);
         let (scales, bias) = (at(0).unwrap_or(0), at(1));
@@ -170,15 +173,16 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let input = builder.codes(call.input)?;
     let weights = call.weights;
     let [n, k] = *builder.sizes(weights)? else {
-        return Err("the weights are not a matrix".to_owned());
+        return Err("weights: expected 2 dims".to_owned());
     };
     if !builder.is_constant(weights) || builder.element(weights)? != Element::Code {
-        return Err(
-            "the engine requires constant int8 weights, which it packs ahead of time".to_owned()
-        );
+        return Err("weights other than int8 constants".to_owned());
     }
     if k == 0 || input.sizes.last() != Some(&k) {
-        return Err("the weights do not match the number of inputs".to_owned());
+        return Err(std::format!(
+            "input shape {:?} does not match weights of {n} rows and {k} columns",
+            input.sizes
+        ));
     }
     let rows = input.numel() / k;
     let parameters =
@@ -208,11 +212,12 @@ pub(super) fn matmul_weights<'p>(
     id: ValueId,
     [k, n]: [usize; 2],
 ) -> Result<Constant<'p>, Refusal> {
-    let len = pack::packed_len([k, n]).ok_or("the weights are too large")?;
+    let len = pack::packed_len([k, n]).ok_or("weights that exceed the address space")?;
     builder.packed_bytes(id, Form::Int8Matmul { k, n }, len, |_, data, packed| {
         let weight =
             |row: usize, col: usize| data.get(col * k + row).map(|value| value.cast_signed());
-        pack::pack([k, n], weight, packed).ok_or_else(|| "a constant is truncated".to_owned())
+        pack::pack([k, n], weight, packed)
+            .ok_or_else(|| "weights with less data than their shape requires".to_owned())
     })
 }
 
@@ -282,11 +287,16 @@ pub(super) fn quantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     let to = scaled(builder, [call.scale, call.zero_point])?;
     let limit = |id| {
         let limit = builder.integer(id)?;
-        i8::try_from(limit).map_err(|_| "the quantization limits do not fit in int8".to_owned())
+        i8::try_from(limit)
+            .map_err(|_| std::format!("quant_min or quant_max of {limit}; expected -128 to 127"))
     };
     let range = Range { zero: to.zero, low: limit(call.quant_min)?, high: limit(call.quant_max)? };
     if range.low > range.high {
-        return Err("the quantization range is empty".to_owned());
+        return Err(std::format!(
+            "expected quant_min <= quant_max, found {} and {}",
+            range.low,
+            range.high
+        ));
     }
     let input = dense(builder, &input)?;
     let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
@@ -345,7 +355,10 @@ pub(super) fn lookup(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let (input, table) = (builder.codes(call.input)?, builder.codes(call.lut)?);
     let table = builder.contiguous(&table)?;
     if table.sizes != [elementwise::TABLE_LEN] {
-        return Err("the lookup table must have 256 entries".to_owned());
+        return Err(std::format!(
+            "lookup table: expected 256 elements, found shape {:?}",
+            table.sizes
+        ));
     }
     let input = dense(builder, &input)?;
     let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
@@ -374,13 +387,16 @@ fn binary(
     of_two: impl FnOnce([usize; 2], [Scaled; 2], f32, Range) -> Elementwise,
 ) -> Result<(), Refusal> {
     let [a, b, a_scale, a_zero, b_scale, b_zero, scale, zero, .., out] = args[..] else {
-        return Err("a call without scales".to_owned());
+        return Err(std::format!(
+            "expected two inputs and three pairs of scale and zero point, found {} arguments",
+            args.len()
+        ));
     };
     let (a, b) = (builder.codes(a)?, builder.codes(b)?);
     let from = [scaled(builder, [a_scale, a_zero])?, scaled(builder, [b_scale, b_zero])?];
     let to = scaled(builder, [scale, zero])?;
     // At most one of the operands may be broadcast.
-    let refusal = "only one operand may be broadcast";
+    let refusal = "two operands that both broadcast";
     let [a, b] = match b.expanded(&a.sizes) {
         Some(b) => [dense(builder, &a)?, b],
         None => [a.expanded(&b.sizes).ok_or(refusal)?, dense(builder, &b)?],
@@ -471,15 +487,15 @@ pub(super) fn max_pool(
     let list = |id: Option<ValueId>| builder.integers(id);
     let [stride, padding] = [list(call.stride)?, list(call.padding)?];
     let axes = windows(2, &kernel, &stride, &padding, &list(call.dilation)?);
-    let axes = axes.ok_or("kernel, stride, padding or dilation is invalid")?;
+    let axes = axes.ok_or("kernel_size, stride, padding or dilation that is out of range")?;
     let sizes: Result<Vec<i32>, _> = input.sizes.iter().map(|size| i32::try_from(*size)).collect();
-    let sizes = pooling(&sizes.map_err(|_| "a dim is too large")?, &axes, ceil);
-    let sizes = sizes.ok_or("the input shape does not fit the windows")?;
+    let sizes = pooling(&sizes.map_err(|_| "an input with a size above 2^31 - 1")?, &axes, ceil);
+    let sizes = sizes.ok_or("an input that is smaller than the kernel")?;
     let sizes: Vec<usize> = sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
-    let axes = <[Window; 2]>::try_from(&axes[..]).map_err(|_| "the windows are not 2D")?;
+    let axes = <[Window; 2]>::try_from(&axes[..]).map_err(|_| "kernel_size: expected 2 values")?;
     let (&[_, channels, height, width], &[_, _, tall, wide]) = (&input.sizes[..], &sizes[..])
     else {
-        return Err("pooling requires a batch of images (rank 4)".to_owned());
+        return Err("pooling of an input without 4 dims".to_owned());
     };
     let input = channels_last(builder, &input)?;
     let result = builder.make_of_in_order(&sizes, &channels_last_order(4), Element::Code)?;

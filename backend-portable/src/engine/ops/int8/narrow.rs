@@ -33,7 +33,8 @@ pub(super) fn convolution(
     if !builder.is_question() {
         let [tall, wide] = windows.axes.map(|axis| axis.kernel());
         let taps = tall.saturating_mul(wide);
-        let len = narrow::packed_len(taps, channels, group).ok_or("the weights are too large")?;
+        let len = narrow::packed_len(taps, channels, group)
+            .ok_or("weights that exceed the address space")?;
         let form = Form::Narrow { taps, channels, group };
         let packed = builder.packed_bytes(call.weights, form, len, |_, data, packed| {
             // A row of the weights holds all taps of all channels of a group.
@@ -42,7 +43,7 @@ pub(super) fn convolution(
                 value.map(|value| value.cast_signed())
             };
             let packed = narrow::pack(taps, channels, group, weight, packed);
-            packed.ok_or_else(|| "a constant is truncated".to_owned())
+            packed.ok_or_else(|| "weights with less data than their shape requires".to_owned())
         })?;
         let (at, windows) = (input.offset, windows.along_rows());
         let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();

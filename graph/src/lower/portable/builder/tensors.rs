@@ -72,8 +72,12 @@ impl Builder<'_, '_> {
     ) -> Result<ValueId, Error> {
         let (one, other) = (self.info(a)?, self.info(b)?);
         let promoted = one.scalar_type.promote(other.scalar_type);
-        let scalar_type = promoted
-            .ok_or_else(|| Error::invalid("the dtypes of both operands have no common type"))?;
+        let scalar_type = promoted.ok_or_else(|| {
+            Error::Invalid(format!(
+                "operand dtypes {} and {} have no common dtype",
+                one.scalar_type, other.scalar_type
+            ))
+        })?;
         let made = Info {
             scalar_type,
             sizes: broadcast_sizes(&one.sizes, &other.sizes)?,
@@ -158,9 +162,7 @@ impl Builder<'_, '_> {
         let info = self.info(value)?;
         let mut sizes = info.sizes.clone();
         if dim > sizes.len() {
-            return Err(Error::Invalid(format!(
-                "dim {dim} is out of range for the shape {sizes:?}"
-            )));
+            return Err(Error::Invalid(format!("dim {dim} is out of range for shape {sizes:?}")));
         }
         sizes.insert(dim, 1);
         let dim = self.new_int(dim as i64);
@@ -226,7 +228,8 @@ impl Builder<'_, '_> {
                 }
             }
         }
-        let made = made.ok_or_else(|| Error::invalid("concatenation of no tensors"))?;
+        let made =
+            made.ok_or_else(|| Error::invalid("tensors: expected at least one, found none"))?;
         let (list, dim) = (self.push(Value::List(values.to_vec())), self.new_int(dim as i64));
         Ok(self.call(Operator::CAT, &[list, dim], made))
     }

@@ -31,7 +31,7 @@ fn convolution(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let depth = channels.checked_div(groups).filter(|depth| depth * groups == channels);
     let depth = depth.and_then(|depth| usize::try_from(depth).ok());
     let depth = depth.ok_or_else(|| {
-        Error::Invalid(format!("{channels} channels cannot be split into {groups} groups"))
+        Error::Invalid(format!("{channels} channels are not divisible into {groups} groups"))
     })?;
     let [height, width] = kernel(b, call.kernel_size)?;
     let (weight, count) = weight(b, call.weights, |rows| [rows, height, width, depth], 0)?;
@@ -62,7 +62,7 @@ fn depthwise(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 fn transposed(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Q8taConv2dTransposedArgs::of(args)?;
     if b.int(call.groups)? != 1 {
-        return Err(Error::unsupported("a quantized transposed convolution with several groups"));
+        return Err(Error::unsupported("quantized transposed convolution with several groups"));
     }
     let [height, width] = kernel(b, call.kernel_size)?;
     let depth = b.tensor(call.input)?.1.size(1);
@@ -88,9 +88,9 @@ fn kernel(b: &Builder<'_, '_>, kernel_size: ValueId) -> Result<[usize; 2], Error
     let size = |at: usize| sizes.get(at).and_then(|size| usize::try_from(*size).ok());
     match (sizes.len(), size(0), size(1)) {
         (2, Some(height), Some(width)) => Ok([height, width]),
-        _ => {
-            Err(Error::Invalid(format!("kernel size {sizes:?}: expected 2 non-negative integers")))
-        }
+        _ => Err(Error::Invalid(format!(
+            "kernel_size: expected 2 nonnegative integers, found {sizes:?}"
+        ))),
     }
 }
 
@@ -109,7 +109,7 @@ fn weight(
     let numel = |sizes: &[usize]| sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size));
     if scalar_type != ScalarType::Char || numel(&found) != numel(&sizes) {
         return Err(Error::Unsupported(format!(
-            "weights of type {scalar_type} and shape {found:?}: expected int8 of shape {sizes:?}"
+            "weights of {scalar_type} {found:?}; expected int8 of shape {sizes:?}"
         )));
     }
     let data = match b.value(id)? {

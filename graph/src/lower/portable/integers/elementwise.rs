@@ -36,7 +36,7 @@ fn add(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let result = Factor::of(wide / (to.scale * f64::from(1 << ROOM)))?;
     if result.shift > MAX_SHIFT {
         return Err(Error::unsupported(
-            "an addition whose output scale is far smaller than its input scales",
+            "addition with an output scale far smaller than the input scales",
         ));
     }
     let mut inputs = Vec::new();
@@ -64,7 +64,7 @@ fn multiply(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let factor = Factor::of(first.scale * second.scale / to.scale)?;
     if factor.shift > MAX_SHIFT {
         return Err(Error::unsupported(
-            "a multiplication whose output scale is far smaller than its input scales",
+            "multiplication with an output scale far smaller than the input scales",
         ));
     }
     let inputs = [

@@ -29,8 +29,9 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (count, depth) = (weights.size(0), info.last());
     if info.rank() == 0 || weights.sizes != [count, depth] || info.scalar_type != ScalarType::Char {
         return Err(Error::Unsupported(format!(
-            "linear layer with an input of shape {:?} and weights of shape {:?}",
-            info.sizes, weights.sizes
+            "linear layer with input {} {:?} and weights of shape {:?}; expected int8 and matching \
+             columns",
+            info.scalar_type, info.sizes, weights.sizes
         )));
     }
     constant(b, weight)?;
@@ -70,7 +71,8 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let weight = new_constant(b, ScalarType::Char, [count, 1, 1, depth].to_vec(), data);
     let rows =
         info.sizes.iter().rev().skip(1).try_fold(1usize, |rows, size| rows.checked_mul(*size));
-    let rows = rows.ok_or_else(|| Error::invalid("the number of rows overflows"))?;
+    let rows =
+        rows.ok_or_else(|| Error::Invalid(format!("input shape {:?} overflows", info.sizes)))?;
     let any = b.new_int(-1);
     let (one, width) = (b.known(1), b.known(depth));
     let pixels = b.view(input, &[one, Size { bound: rows, value: any }, one, width])?;
@@ -109,8 +111,9 @@ fn dynamic_linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     let (scales, out) = (call.weight_scales, b.out(args)?);
     if info.rank() == 0 || weights.rank() != 2 || weights.scalar_type != ScalarType::Char {
         return Err(Error::Unsupported(format!(
-            "linear layer with an input of shape {:?} and weights of shape {:?}",
-            info.sizes, weights.sizes
+            "linear layer with input shape {:?} and weight {} {:?}; expected int8 weights of 2 \
+             dims",
+            info.sizes, weights.scalar_type, weights.sizes
         )));
     }
     let rows = rounded_rows(b, input)?;

@@ -211,7 +211,7 @@ fn constant<'b>(b: &'b Builder<'_, '_>, id: ValueId) -> Result<(&'b Tensor<'b>, 
         Value::Tensor(tensor @ Tensor { data: Some(data), .. }) if tensor.changes != Some(true) => {
             Ok((tensor, data))
         }
-        _ => Err(Error::Unsupported(format!("value {id}: expected a constant tensor"))),
+        _ => Err(Error::Unsupported(format!("value {id} that is not a constant tensor"))),
     }
 }
 
@@ -225,7 +225,8 @@ fn floats(b: &Builder<'_, '_>, id: ValueId, count: usize) -> Result<Vec<f64>, Er
             Ok(numbers.into_iter().take(count).collect())
         }
         other => Err(Error::Unsupported(format!(
-            "constant of type {other}: expected {count} float32 values"
+            "constant of {} values of {other}; expected {count} float32 values",
+            numbers.len()
         ))),
     }
 }
@@ -276,7 +277,7 @@ impl Quantization {
         // Programs may contain any values, and accumulators have room only for int8 zero points.
         if i8::try_from(zero).is_err() || !scale.is_normal() || scale < 0.0 {
             return Err(Error::Unsupported(format!(
-                "quantization with scale {scale} and zero point {zero}: expected a positive scale \
+                "quantization with scale {scale} and zero point {zero}; expected a positive scale \
                  and a zero point from -128 to 127"
             )));
         }
@@ -296,7 +297,7 @@ fn on_image(
     let made = b.info(out)?;
     if b.info(input)?.rank() != 4 || made.rank() != 4 {
         return Err(Error::Unsupported(format!(
-            "tensor of shape {:?}: expected a batch of images of rank 4",
+            "images of input shape {:?}; expected 4 dims of input and output",
             made.sizes
         )));
     }
@@ -323,7 +324,7 @@ impl Channels {
         depth: usize,
     ) -> Result<(Self, [Quantization; 2]), Error> {
         let (Some(from), Some(to)) = (call.input_parameters, call.output_parameters) else {
-            return Err(Error::unsupported("a convolution without quantized input and output"));
+            return Err(Error::unsupported("convolution without quantized input and output"));
         };
         Self::of(b, [from, to], [call.weight_scales, call.bias], count, depth)
     }
@@ -348,7 +349,7 @@ impl Channels {
         let factors: Vec<Factor> = factors.collect::<Result<_, Error>>()?;
         if !factors.iter().all(fits) {
             return Err(Error::unsupported(
-                "an output scale far smaller than the scales of input and weights",
+                "output scale far smaller than the scales of input and weights",
             ));
         }
         let bias = match b.optional(bias) {
@@ -386,9 +387,8 @@ fn quantized_bias(bias: &[f64], units: &[f64]) -> Result<Vec<i32>, Error> {
         is_small.then_some((steps + half) as i32)
     });
     let quantized: Option<Vec<i32>> = quantized.collect();
-    quantized.ok_or_else(|| {
-        Error::unsupported("a bias that needs more than 30 bits at the accumulator's scale")
-    })
+    quantized
+        .ok_or_else(|| Error::unsupported("bias of more than 30 bits at the accumulator's scale"))
 }
 
 /// Lowest quantized result of an activation.

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::graph::ValueId;
 use crate::lower::portable::builder::Builder;
 use crate::operators::{MaxPoolArgs, Operator, Q8taAvgPool2dArgs};
+use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
@@ -18,9 +19,12 @@ fn largest(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = MaxPoolArgs::of(args)?;
     let (input, info) = b.tensor(call.input)?;
     let outs = b.outs(args)?;
-    let out = *outs.first().ok_or_else(|| Error::invalid("max pooling without an output"))?;
+    let out = *outs.first().ok_or_else(|| Error::invalid("the call has no output tensor"))?;
     if info.scalar_type != ScalarType::Char {
-        return Err(Error::unsupported("max pooling of a type other than int8"));
+        return Err(Error::Unsupported(format!(
+            "max pooling of {}; expected int8",
+            info.scalar_type
+        )));
     }
     let [low, high] = RANGE;
     let kernel = b.ints(call.kernel_size)?;

@@ -22,7 +22,9 @@ impl Factor {
         let bits = number.to_bits();
         let exponent = (bits >> 52) as i32;
         if !number.is_normal() || number < 0.0 {
-            return Err(Error::Unsupported(format!("requantization by the factor {number}")));
+            return Err(Error::Unsupported(format!(
+                "requantization by {number}; expected a positive factor below 2^{MAX_SHIFT}"
+            )));
         }
         // The mantissa has 53 bits with its leading one; 31 of them stay.
         let mantissa = bits & ((1 << 52) - 1) | 1 << 52;
@@ -37,7 +39,9 @@ impl Factor {
             // The factor rounds every sum to zero.
             ..=-32 => Ok(Factor { fraction: 0, shift: 0 }),
             -31..=MAX_SHIFT => Ok(Factor { fraction, shift }),
-            _ => Err(Error::Unsupported(format!("requantization by the factor {number}"))),
+            _ => Err(Error::Unsupported(format!(
+                "requantization by {number}; expected a positive factor below 2^{MAX_SHIFT}"
+            ))),
         }
     }
 

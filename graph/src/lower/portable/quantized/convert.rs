@@ -136,5 +136,5 @@ pub(super) fn blocks_of(
     if blocks.len() == info.rank() && sizes.iter().zip(&info.sizes).all(divides) {
         return Ok(sizes);
     }
-    Err(Error::Invalid(format!("block size {blocks:?} does not divide the shape {:?}", info.sizes)))
+    Err(Error::Invalid(format!("block_size {blocks:?} does not divide shape {:?}", info.sizes)))
 }

@@ -60,7 +60,7 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let transposed = b.truth(call.transposed)?;
     let (Some(batch), 4) = (info.sizes.first().copied(), info.rank()) else {
         return Err(Error::Invalid(format!(
-            "tensor of shape {:?}: expected a batch of images of rank 4",
+            "input: expected 4 dims, found shape {:?}",
             info.sizes
         )));
     };
@@ -104,7 +104,7 @@ fn convolve(
     let (stored, weight) = b.tensor(call.weights)?;
     let bad = || {
         Error::Invalid(format!(
-            "convolution of an input of shape {:?} with weights of shape {:?}",
+            "input shape {:?} does not match weight shape {:?}, the groups or the kernel size",
             info.sizes, weight.sizes
         ))
     };
@@ -175,7 +175,7 @@ fn depthwise_codes(
     let rows = weight.size(0).saturating_mul(weight.size(1));
     if taps == 0 || taps > rows {
         return Err(Error::Invalid(format!(
-            "depthwise weights of shape {:?} for a {y}x{x} kernel",
+            "depthwise weight shape {:?} does not match a {y}x{x} kernel",
             weight.sizes
         )));
     }
@@ -206,7 +206,8 @@ impl Kernels {
         if !fits {
             let weight = &weight.sizes;
             return Err(Error::Invalid(format!(
-                "weights of shape {weight:?} for a {y}x{x} kernel over {group_in} channels"
+                "weight shape {weight:?} does not match a {y}x{x} kernel over {group_in} channels \
+                 per group"
             )));
         }
         let part = b.slice_known(stored, 1, 0, row, 1)?;

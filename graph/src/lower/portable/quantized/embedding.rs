@@ -24,7 +24,8 @@ fn embedding(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let bad = || {
         let (table, scales) = (&info.sizes, &scale_info.sizes);
         Error::Invalid(format!(
-            "embedding table of shape {table:?} with scales of shape {scales:?}"
+            "embedding weight shape {table:?} does not match scale shape {scales:?} or the group \
+             size"
         ))
     };
     let group = group.ok_or_else(bad)?.min(depth);

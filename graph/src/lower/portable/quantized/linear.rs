@@ -33,7 +33,7 @@ fn linear(b: &mut Builder<'_, '_>, call: impl Into<QuantizedLinear>) -> Result<(
     let (rows, columns) = (weight.size(0), info.last());
     if info.rank() == 0 || weight.rank() != 2 {
         return Err(Error::Invalid(format!(
-            "linear layer with an input of shape {:?} and weights of shape {:?}",
+            "input shape {:?} does not match weight shape {:?}",
             info.sizes, weight.sizes
         )));
     }
@@ -69,7 +69,7 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let size = columns.checked_div(groups).filter(|size| size * groups == columns);
     let (Some(lines), Some(size), 2, 2) = (lines, size, weight.rank(), by.rank()) else {
         return Err(Error::Invalid(format!(
-            "weights of shape {:?} with scales of shape {:?}",
+            "weight shape {:?} does not match scale shape {:?}",
             weight.sizes, by.sizes
         )));
     };
@@ -99,8 +99,9 @@ pub(in crate::lower::portable) fn rounded_rows(
 ) -> Result<ValueId, Error> {
     let info = b.info(input)?;
     let mut sizes = info.sizes.clone();
-    let last =
-        sizes.last_mut().ok_or_else(|| Error::invalid("a scalar cannot be quantized per row"))?;
+    let last = sizes.last_mut().ok_or_else(|| {
+        Error::invalid("per-row quantization: expected at least 1 dim, found a scalar")
+    })?;
     *last = 1;
     let chosen = info.with_sizes(sizes);
     let scale = b.new_tensor(chosen.with_type(ScalarType::Float));
@@ -121,7 +122,7 @@ pub(super) fn first(
     let info = b.info(bias)?;
     if info.rank() != 1 || info.size(0) < count {
         return Err(Error::Invalid(format!(
-            "bias or scales of shape {:?}: expected {count} values",
+            "bias or scales: expected 1 dim of at least {count} values, found shape {:?}",
             info.sizes
         )));
     }

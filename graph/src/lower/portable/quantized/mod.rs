@@ -34,7 +34,9 @@ pub(in crate::lower::portable) fn is_relu(
     match b.text(activation)?.as_deref() {
         None | Some("none" | "") => Ok(false),
         Some("relu") => Ok(true),
-        Some(other) => Err(Error::Unsupported(format!("the activation `{other}`"))),
+        Some(other) => {
+            Err(Error::Unsupported(format!("activation '{other}'; expected 'relu' or 'none'")))
+        }
     }
 }
 
@@ -105,7 +107,8 @@ fn finish(
     let sums = if relu { b.unary(Operator::RELU, sums)? } else { sums };
     let made = b.info(out)?.scalar_type;
     if made.is_floating() == parameters.is_some() {
-        return Err(Error::invalid("the type of the output does not match its quantization"));
+        let expected = if parameters.is_some() { "an integer dtype" } else { "a float dtype" };
+        return Err(Error::Invalid(format!("output: expected {expected}, found {made}")));
     }
     let result = match parameters {
         Some(parameters) => quantize(b, sums, parameters, made)?,

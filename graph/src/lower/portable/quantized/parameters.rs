@@ -36,7 +36,10 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
     (Operator::ETVK_CHOOSE_QPARAMS_PER_ROW, |b, args| {
         // Its outputs are separate arguments, not a list.
         let [input, low, high, scale, zero] = args[..] else {
-            return Err(Error::invalid("expected an input, 2 limits and 2 outputs"));
+            return Err(Error::Invalid(format!(
+                "expected an input, 2 limits and 2 outputs, found {} values",
+                args.len()
+            )));
         };
         let info = b.info(input)?;
         let range = Range {
@@ -81,7 +84,7 @@ fn affine(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         None | Some("ASYMMETRIC") => Mapping::Asymmetric,
         Some("SYMMETRIC") => Mapping::Symmetric,
         Some("SYMMETRIC_NO_CLIPPING_ERR") => Mapping::SymmetricNoClipping,
-        Some(other) => return Err(Error::Unsupported(format!("the mapping type `{other}`"))),
+        Some(other) => return Err(Error::Unsupported(format!("mapping_type '{other}'"))),
     };
     let outs = b.outs(args)?;
     let zero = outs
@@ -98,7 +101,7 @@ fn affine(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let blocks = b.ints(call.block_size)?;
     // With whole rows as blocks, shapes may be dynamic.
     let Some((last, outer)) = blocks.split_last() else {
-        return Err(Error::invalid("the block size is empty"));
+        return Err(Error::invalid("block_size: expected at least one value, found none"));
     };
     let whole = *last < 0 || usize::try_from(*last) == Ok(info.last());
     if whole && outer.iter().all(|block| *block == 1) && blocks.len() == info.rank() {
@@ -127,7 +130,9 @@ fn choose(
         return Err(Error::invalid("expected two outputs, scale and zero point"));
     };
     if high <= low {
-        return Err(Error::invalid("the quantized range is empty"));
+        return Err(Error::Invalid(format!(
+            "expected quant_min < quant_max, found {low} and {high}"
+        )));
     }
     let input = b.cast(input, ScalarType::Float)?;
     let lowest = b.reduce(Operator::AMIN, input, dims)?;

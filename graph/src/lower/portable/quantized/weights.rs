@@ -30,7 +30,7 @@ pub(in crate::lower::portable) fn unpacked(
     };
     if info.rank() != 2 || info.size(0) < rows || info.size(1) < width || columns == 0 {
         return Err(Error::Invalid(format!(
-            "{rows}x{columns} weights stored with shape {:?}",
+            "weight shape {:?} is too small for {rows}x{columns} weights",
             info.sizes
         )));
     }
@@ -103,7 +103,10 @@ fn group_size(
     columns: usize,
 ) -> Result<Option<usize>, Error> {
     let bad = || {
-        Error::Invalid(format!("{rows}x{columns} weights with scales of shape {:?}", tensor.sizes))
+        Error::Invalid(format!(
+            "scale shape {:?} does not match {rows}x{columns} weights",
+            tensor.sizes
+        ))
     };
     let Some(group) = scales.group else {
         return if elements(tensor) < rows { Err(bad()) } else { Ok(None) };
@@ -158,7 +161,8 @@ pub(in crate::lower::portable) fn packed(
     let (rows, columns) = (info.size(0), info.size(1));
     let tensor = b.info(scales.tensor)?;
     let group = group_size(scales, &tensor, rows, columns)?;
-    let group = group.ok_or_else(|| Error::invalid("int4 weights without a group size"))?;
+    let group =
+        group.ok_or_else(|| Error::invalid("int4 weights: expected a group size, found none"))?;
     let by_row = by_row(b, scales.tensor, rows, columns.div_ceil(group))?;
     let spread = spread(b, by_row, group, columns)?;
     let numbers = b.cast(numbers, ScalarType::Float)?;
