@@ -77,7 +77,8 @@ impl Memory {
             BufferId::PrefetchOutput => self.prefetch_output.as_ref(),
             _ => None,
         };
-        let buffer = buffer.ok_or_else(|| Error::Invalid(format!("{id:?} has no memory")))?;
+        let buffer = buffer
+            .ok_or_else(|| Error::Invalid(format!("internal error: {id:?} has no memory")))?;
         Ok(buffer.raw)
     }
 

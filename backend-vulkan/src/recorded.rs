@@ -99,8 +99,9 @@ fn write<'p>(
 ) -> Result<(), Error> {
     for (offset, bytes) in parameters {
         let place = mapped.get_mut(offset..).and_then(|rest| rest.get_mut(..bytes.len()));
-        let place =
-            place.ok_or_else(|| Error::invalid("parameters lie outside of their memory"))?;
+        let place = place.ok_or_else(|| {
+            Error::invalid("internal error: shader parameters lie outside their memory")
+        })?;
         place.copy_from_slice(bytes);
     }
     Ok(())

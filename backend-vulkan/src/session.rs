@@ -118,8 +118,10 @@ impl Session {
             if let Some(staging) = self.plan.inputs[position] {
                 let tensor = invoke.tensor(argument)?;
                 if element_of(tensor.scalar_type)? != staging.element {
-                    let found = tensor.scalar_type;
-                    return Err(Error::Invalid(format!("input {position} has type {found}")));
+                    let (expected, found) = (staging.element, tensor.scalar_type);
+                    return Err(Error::Invalid(format!(
+                        "input {position}: expected a dtype stored as {expected:?}, found {found}"
+                    )));
                 }
                 let memory = self.memory.inputs.mapped();
                 let memory = memory.get_mut(staging.offset as usize..).unwrap_or_default();
@@ -139,7 +141,7 @@ impl Session {
                         }
                         found => {
                             return Err(Error::Invalid(format!(
-                                "input {position} has type {found}"
+                                "input {position}: expected int32 or int64, found {found}"
                             )));
                         }
                     },
@@ -189,8 +191,10 @@ impl Session {
                 invoke.resize(arg, &sizes)?;
                 let out = invoke.out(arg)?;
                 if element_of(out.scalar_type)? != staging.element {
-                    let found = out.scalar_type;
-                    return Err(Error::Invalid(format!("output {position} has type {found}")));
+                    let (expected, found) = (staging.element, out.scalar_type);
+                    return Err(Error::Invalid(format!(
+                        "output {position}: expected a dtype stored as {expected:?}, found {found}"
+                    )));
                 }
                 if let Some(search) = self.current.search.filter(|it| it.position == position)
                     && let Some(wanted) = wanted.take()
@@ -378,7 +382,7 @@ impl Session {
 }
 
 fn missing_results() -> Error {
-    Error::invalid("the argmax results lie outside of their memory")
+    Error::invalid("internal error: argmax results lie outside their memory")
 }
 
 /// Describes an argument of a delegate call for the plan.

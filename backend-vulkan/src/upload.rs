@@ -48,7 +48,7 @@ pub(crate) fn upload(
     others: Vec<Task<'_>>,
 ) -> Result<(), Error> {
     let mut tasks = others;
-    let missing = || Error::invalid("a constant lies outside of all buffers");
+    let missing = || Error::invalid("internal error: a constant lies outside all buffers");
     if context.host_writes && buffers.iter_mut().all(|buffer| !buffer.mapped().is_empty()) {
         let mut buffers = buffers.iter_mut().enumerate();
         for constants in constants.by_buffer() {

@@ -33,7 +33,7 @@ impl Buffer {
     /// Creates a buffer of at least `size` bytes with unspecified contents.
     pub(crate) fn new(context: &Arc<Context>, size: u64, kind: MemoryKind) -> Result<Self, Error> {
         let size = size.max(16).checked_next_multiple_of(16).ok_or_else(|| {
-            Error::OutOfMemory(format!("{size} bytes exceed any device's memory"))
+            Error::OutOfMemory(format!("a buffer of {size} bytes exceeds the address space"))
         })?;
         let usage = vk::BufferUsageFlags::STORAGE_BUFFER
             | vk::BufferUsageFlags::TRANSFER_SRC
@@ -81,7 +81,7 @@ impl Buffer {
             MemoryKind::Download => MemoryLocation::GpuToCpu,
         };
         let mut allocation = allocate(location)
-            .map_err(|error| Error::OutOfMemory(format!("{size} bytes: {error}")))?;
+            .map_err(|error| Error::OutOfMemory(format!("a buffer of {size} bytes: {error}")))?;
         let on_device =
             allocation.memory_properties().contains(vk::MemoryPropertyFlags::DEVICE_LOCAL);
         // If no host-visible device memory is left, the allocator falls back to host memory, from

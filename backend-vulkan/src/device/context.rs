@@ -105,12 +105,15 @@ impl Context {
             .map(|(index, device)| info(&instance, index, *device))
             .collect();
         let info = choose(&infos, options.device.as_deref())?.clone();
-        let device = *physical
-            .get(info.index)
-            .ok_or_else(|| Error::Unavailable("the device has disappeared".to_owned()))?;
+        let device = *physical.get(info.index).ok_or_else(|| {
+            Error::Unavailable("the selected device has disappeared; open it again".to_owned())
+        })?;
         let families = instance.families(device);
-        let family = queues::compute_family(&families)
-            .ok_or_else(|| Error::Unavailable("the device has no compute queue".to_owned()))?;
+        let family = queues::compute_family(&families).ok_or_else(|| {
+            Error::Unavailable(
+                "the selected device has no compute queue; choose another one".to_owned(),
+            )
+        })?;
         let upload = options.upload.unwrap_or_default();
         let host_writes = upload == Upload::Host && instance.host_sees_device(device);
         // The transfer family is requested only if it is used: sharing memory between families may
@@ -329,7 +332,7 @@ impl Context {
             let free = self.instance.free_memory(self.physical);
             if bytes > free {
                 return Err(Error::OutOfMemory(format!(
-                    "{bytes} bytes requested, {free} bytes free"
+                    "an allocation of {bytes} bytes exceeds the {free} free bytes of the device"
                 )));
             }
         }

@@ -25,7 +25,7 @@ impl Meter {
         let before = before.map_err(|used| {
             let limit = self.limit;
             Error::OutOfMemory(format!(
-                "{bytes} bytes in addition to {used} bytes in use exceed the limit of {limit}"
+                "{bytes} bytes in addition to {used} bytes in use exceed the limit of {limit} bytes"
             ))
         })?;
         self.peak.fetch_max(before.saturating_add(bytes), Ordering::Relaxed);

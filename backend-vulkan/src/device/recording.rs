@@ -102,7 +102,9 @@ impl Recording {
         for command in commands {
             if let Command::Dispatch { key, groups, bindings, .. } = command {
                 if self.lane.copies_only {
-                    return Err(Error::invalid("a dispatch on a queue for copies"));
+                    return Err(Error::invalid(
+                        "internal error: a dispatch was recorded for a transfer queue",
+                    ));
                 }
                 let name = key.module.name;
                 self.context.limits.check_tensor(name, largest(bindings))?;
