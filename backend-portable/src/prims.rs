@@ -133,7 +133,7 @@ kernels! {
         Ok(Plan::new(|ctx| {
             let info = ctx.info(0)?;
             let size = normalize_dim(ctx.int(1)?, info.rank()).and_then(|dim| info.sizes.get(dim));
-            let range = KernelError::argument(1, "dim out of range");
+            let range = KernelError::argument(1, "dim is out of range for the input");
             ctx.set_scalar(2, Scalar::Int(i64::from(*size.ok_or(range)?)))
         }))
     });
@@ -289,7 +289,7 @@ fn prepare_copy_index(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     let index = ctx.int(2)?;
     let end = i32::try_from(index).ok().filter(|index| *index >= 0).and_then(|i| i.checked_add(1));
-    let end = end.ok_or(KernelError::argument(2, "index out of range"))?;
+    let end = end.ok_or(KernelError::argument(2, "an index is out of range for its dim"))?;
     let mut sizes = Sizes::from_slice(&[end]).unwrap_or_default();
     let too_many = KernelError::rank(0, to.rank());
     sizes.extend_from_slice(&from.sizes).map_err(|_| too_many)?;
@@ -299,7 +299,7 @@ fn prepare_copy_index(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 
 fn copy_index(ctx: &mut Invoke) -> Result<(), KernelError> {
     let source = ctx.tensor(1)?;
-    let range = KernelError::argument(2, "index out of range");
+    let range = KernelError::argument(2, "an index is out of range for its dim");
     let index = usize::try_from(ctx.int(2)?).map_err(|_| range.clone())?;
     let target = ctx.out(0)?.into_bytes();
     let len = source.bytes().len();

@@ -138,7 +138,9 @@ fn prepare(
     }
     let threads = ctx.threads().max(1);
     let slot = slot_len(machine::tier(ctx), q.size(3))?;
-    let len = slot.checked_mul(threads).ok_or(bad(args.q, "head size is too large"))?;
+    let len = slot
+        .checked_mul(threads)
+        .ok_or(bad(args.q, "head size: its scratch memory exceeds the address space"))?;
     let scratch = scratch::bytes_for(len, size_of::<f32>())?;
     ctx.scratch_at_most(scratch);
     for (arg, info) in [(args.k, &k), (args.v, &v)] {

@@ -144,7 +144,7 @@ pub(crate) fn prepare_sizes(ctx: &mut Prepare, arg: usize, out: usize) -> Result
     let mut sizes = Sizes::new();
     for size in ctx.ints(arg)? {
         let size = i32::try_from(size).ok().filter(|size| *size >= 0);
-        let range = KernelError::argument(arg, "size is negative or too large");
+        let range = KernelError::argument(arg, "size: expected 0 to 2^31 - 1");
         let pushed = size.map(|size| sizes.push(size));
         pushed.and_then(Result::ok).ok_or(range)?;
     }
@@ -156,7 +156,7 @@ fn prepare_diagonal(ctx: &mut Prepare, args: [usize; 2], out: usize) -> Result<(
     let mut sizes = [0; 2];
     for (size, arg) in sizes.iter_mut().zip(args) {
         let found = i32::try_from(ctx.int(arg)?).ok().filter(|size| *size >= 0);
-        *size = found.ok_or(KernelError::argument(arg, "size is negative or too large"))?;
+        *size = found.ok_or(KernelError::argument(arg, "size: expected 0 to 2^31 - 1"))?;
     }
     ctx.resize(out, &sizes)
 }
@@ -189,7 +189,7 @@ impl Triangle {
         let size = |arg: usize| {
             let size = args.int(arg)?;
             let fits = (0..=i64::from(i32::MAX)).contains(&size);
-            fits.then_some(size).ok_or(KernelError::argument(arg, "size is negative or too large"))
+            fits.then_some(size).ok_or(KernelError::argument(arg, "size: expected 0 to 2^31 - 1"))
         };
         let (rows, columns) = (size(0)?, size(1)?);
         // Beyond these offsets, all elements are on one side of the diagonal.

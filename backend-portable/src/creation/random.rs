@@ -60,7 +60,7 @@ kernels! {
     /// `aten::randperm.out(n, out)`: a random permutation of the integers from 0 to below `n`.
     RANDPERM_OUT = Kernel::new("aten::randperm.out", &[Int, Out], |ctx| {
         let size = i32::try_from(ctx.int(0)?).ok().filter(|size| *size >= 0);
-        let what = "size is negative or too large";
+        let what = "size: expected 0 to 2^31 - 1";
         ctx.resize(1, &[size.ok_or(KernelError::argument(0, what))?])?;
         let found = ctx.info(1)?.scalar_type;
         number_type(1, found)?;

@@ -33,7 +33,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     let weights = ctx.int(2)?;
     let count = i32::try_from(weights).ok().filter(|count| *count >= 0);
-    let count = count.ok_or(bad(2, "number of rows is negative or too large"))?;
+    let count = count.ok_or(bad(2, "number of rows: expected 0 to 2^31 - 1"))?;
     ctx.resize(5, &[count, width])?;
     same_type(ctx, 0, 5)?;
     for arg in [0, 1, 5] {

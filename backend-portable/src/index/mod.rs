@@ -53,7 +53,7 @@ impl<'c> Indices<'c> {
                 (Indices::I64(values), values.iter().all(|at| (first..size).contains(at)))
             }
         };
-        if inside { Ok(indices) } else { Err(bad(arg, "index out of range")) }
+        if inside { Ok(indices) } else { Err(bad(arg, "an index is out of range for its dim")) }
     }
 
     /// The value at a position; zero if out of range.

@@ -20,7 +20,8 @@ kernels! { READING:
         if index.rank() > 1 {
             return Err(KernelError::rank(2, index.rank()));
         }
-        let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "dim out of range"))?;
+        let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "dim is out of range for \
+                                                                        the input"))?;
         let mut sizes = info.sizes.clone();
         let count = i32::try_from(index.numel()).map_err(|_| bad(2, "more than 2^31 - 1 indices"))?;
         match sizes.get_mut(dim) {
@@ -33,7 +34,8 @@ kernels! { READING:
         Ok(Plan::new(|ctx| {
             let (input, index, out) = (ctx.tensor(0)?, ctx.tensor(2)?, ctx.out(3)?);
             let dim =
-                normalize_dim(ctx.int(1)?, input.rank()).ok_or(bad(1, "dim out of range"))?;
+                normalize_dim(ctx.int(1)?, input.rank()).ok_or(bad(1, "dim is out of range for the \
+                                                                       input"))?;
             let size = if input.rank() == 0 { 1 } else { input.size(dim) };
             let indices = Indices::checked(&index, 2, 0, size)?;
             let strides = input.strides();
@@ -54,7 +56,8 @@ kernels! { READING:
     GATHER_OUT = Kernel::new("aten::gather.out", &[Tensor, Int, Tensor, Bool, Out], |ctx| {
         let (info, index) = (ctx.info(0)?, ctx.info(2)?);
         index_type(2, &index)?;
-        let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "dim out of range"))?;
+        let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "dim is out of range for \
+                                                                        the input"))?;
         if index.numel() > 0 {
             if info.rank().max(1) != index.rank().max(1) {
                 return Err(KernelError::rank(2, index.rank()));
@@ -70,7 +73,8 @@ kernels! { READING:
         Ok(Plan::new(|ctx| {
             let (input, index, out) = (ctx.tensor(0)?, ctx.tensor(2)?, ctx.out(4)?);
             let dim =
-                normalize_dim(ctx.int(1)?, input.rank()).ok_or(bad(1, "dim out of range"))?;
+                normalize_dim(ctx.int(1)?, input.rank()).ok_or(bad(1, "dim is out of range for the \
+                                                                       input"))?;
             let size = if input.rank() == 0 { 1 } else { input.size(dim) };
             let indices = Indices::checked(&index, 2, 0, size)?;
             let (strides, index_strides) = (input.strides(), index.strides());

@@ -214,7 +214,7 @@ impl Reduce {
 }
 
 pub(super) fn dim_of(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelError> {
-    normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "dim out of range"))
+    normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "dim is out of range for the input"))
 }
 
 /// Checks `self`, `dim`, `index` and the optional source, and resizes the output.

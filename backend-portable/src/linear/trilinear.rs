@@ -31,7 +31,9 @@ fn operands(args: &Arguments) -> Result<([View; 3], Sizes, DimSet), KernelError>
         let added = DimSet::of(&added, rank).filter(|_| rank <= MAX_RANK);
         let added = added.ok_or(bad(3 + arg, "expected distinct dims of the result"))?;
         for dim in (0..rank).filter(|dim| added.contains(*dim)) {
-            view = view.unsqueeze(dim as i64).ok_or(bad(arg, "too many dims"))?;
+            view = view
+                .unsqueeze(dim as i64)
+                .ok_or(bad(arg, "more dims than the highest supported rank"))?;
         }
         Ok(view)
     };

@@ -28,7 +28,7 @@ kernels! {
 }
 
 fn dim(args: &Arguments) -> Result<usize, KernelError> {
-    let what = "dim out of range";
+    let what = "dim is out of range for the input";
     normalize_dim(args.int(1)?, args.info(0)?.rank()).ok_or(KernelError::argument(1, what))
 }
 

@@ -183,7 +183,7 @@ impl<'c> Parameter<'c> {
             Channel => {
                 let axis = normalize_dim(ctx.int(3)?, info.rank());
                 let stride = axis.and_then(|axis| steps.strides.get_mut(axis));
-                *stride.ok_or(bad(3, "dim is out of range"))? = 1;
+                *stride.ok_or(bad(3, "dim is out of range for the input"))? = 1;
             }
             Token => {
                 steps = Steps::broadcast(info, tensor.info())
@@ -227,7 +227,9 @@ fn prepare(ctx: &mut Prepare, form: Form) -> Result<ComputeType, KernelError> {
             Tensors => parameter.numel() == 1,
             Channel => {
                 let axis = normalize_dim(ctx.int(3)?, info.rank());
-                let axis = axis.filter(|_| info.rank() > 0).ok_or(bad(3, "dim is out of range"))?;
+                let axis = axis
+                    .filter(|_| info.rank() > 0)
+                    .ok_or(bad(3, "dim is out of range for the input"))?;
                 parameter.rank() == 1 && parameter.size(0) == info.size(axis)
             }
             _ => Steps::broadcast(&info, &parameter).is_some(),

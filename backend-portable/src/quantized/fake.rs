@@ -105,7 +105,7 @@ fn prepare(ctx: &mut Prepare, form: Form, by: [InvokeFn; 2]) -> Result<Plan, Ker
 fn channels(ctx: &Arguments) -> Result<(usize, usize), KernelError> {
     let input = ctx.info(0)?;
     let axis = normalize_dim(ctx.int(3)?, input.rank()).filter(|_| input.rank() > 0);
-    let axis = axis.ok_or(bad(3, "dim is out of range"))?;
+    let axis = axis.ok_or(bad(3, "dim is out of range for the input"))?;
     Ok((input.size(axis), input.strides().get(axis).copied().unwrap_or(1)))
 }
 

@@ -170,7 +170,7 @@ fn prepare_embedding(
         ComputeType::of(found).ok_or(unsupported(arg, found))?;
     }
     let mut sizes = indices.sizes.clone();
-    let width = i32::try_from(columns).map_err(|_| bad(0, "too many columns"))?;
+    let width = i32::try_from(columns).map_err(|_| bad(0, "more columns than 2^31 - 1"))?;
     sizes.push(width).map_err(|_| KernelError::rank(5, indices.rank()))?;
     ctx.resize(out, &sizes)?;
     let target = ctx.info(out)?;
@@ -185,7 +185,7 @@ fn prepare_embedding(
 
 /// Number of columns of a table that stores several values in a byte.
 fn columns(weight: &TensorInfo, bits: usize) -> Result<usize, KernelError> {
-    weight.size(1).checked_mul(8 / bits).ok_or(bad(0, "too many columns"))
+    weight.size(1).checked_mul(8 / bits).ok_or(bad(0, "more columns than 2^31 - 1"))
 }
 
 /// Unpacks one value of a row.

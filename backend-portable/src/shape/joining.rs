@@ -81,9 +81,12 @@ fn stack_rule(ctx: &Arguments) -> Result<(Sizes, usize), KernelError> {
             return Err(bad(0, "the tensors have different shapes"));
         }
     }
-    let dim = normalize_dim(ctx.int(1)?, sizes.len() + 1).ok_or(bad(1, "dim out of range"))?;
+    let dim = normalize_dim(ctx.int(1)?, sizes.len() + 1)
+        .ok_or(bad(1, "dim is out of range for the input"))?;
     let count = i32::try_from(count).map_err(|_| bad(0, "too many tensors"))?;
-    sizes.insert(dim, count).map_err(|_| bad(0, "rank is too high"))?;
+    sizes
+        .insert(dim, count)
+        .map_err(|_| bad(0, "the result exceeds the highest supported rank"))?;
     Ok((sizes, dim))
 }
 
@@ -122,7 +125,7 @@ fn join(ctx: &mut Invoke, dim: usize, stack: bool) -> Result<(), KernelError> {
         let mut view = View::of(tensor.info()).ok_or(bad(0, "shape is too large"))?;
         if stack {
             let dim = i64::try_from(dim).unwrap_or(-1);
-            view = view.unsqueeze(dim).ok_or(bad(1, "dim out of range"))?;
+            view = view.unsqueeze(dim).ok_or(bad(1, "dim is out of range for the input"))?;
         }
         let part = TensorInfo { sizes: view.sizes().clone(), ..info.clone() };
         let len = unit.saturating_mul(part.size(dim));
@@ -288,11 +291,12 @@ fn slice(ctx: &Arguments, view: View) -> Result<View, KernelError> {
         return Err(KernelError::rank(0, 0));
     }
     view.slice(ctx.int(2)?, start, end, ctx.int(5)?)
-        .ok_or(bad(2, "dim out of range, or step not positive"))
+        .ok_or(bad(2, "dim is out of range for the input, or step is not positive"))
 }
 
 fn select(ctx: &Arguments, view: View) -> Result<View, KernelError> {
-    view.select(ctx.int(2)?, ctx.int(3)?).ok_or(bad(3, "dim or index out of range"))
+    view.select(ctx.int(2)?, ctx.int(3)?)
+        .ok_or(bad(3, "dim or index is out of range for the input"))
 }
 
 fn diagonal(ctx: &Arguments, view: View) -> Result<View, KernelError> {

@@ -136,7 +136,10 @@ fn invoke_maps(
 ) -> Result<(), KernelError> {
     let (input, out) = (ctx.tensor(0)?, ctx.out(out)?);
     let strides = input.strides();
-    let missing = out.rank().checked_sub(input.rank()).ok_or(bad(0, "rank is too high"))?;
+    let missing = out
+        .rank()
+        .checked_sub(input.rank())
+        .ok_or(bad(0, "the input has more dims than the output"))?;
     let maps = Maps::new(out.info(), |dim| {
         let own = dim.checked_sub(missing).and_then(|own| strides.get(own));
         (map(dim), own.copied().unwrap_or(0))

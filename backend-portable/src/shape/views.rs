@@ -238,13 +238,13 @@ fn t(ctx: &Arguments) -> Result<View, KernelError> {
 }
 
 fn squeeze_dim(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.squeeze(&[ctx.int(1)?]).ok_or(bad(1, "dim out of range"))
+    input(ctx)?.squeeze(&[ctx.int(1)?]).ok_or(bad(1, "dim is out of range for the input"))
 }
 
 fn squeeze(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
     let dims: heapless::Vec<i64, MAX_RANK> = (0..view.rank() as i64).collect();
-    view.squeeze(&dims).ok_or(bad(0, "rank is too high"))
+    view.squeeze(&dims).ok_or(bad(0, "internal error: the dims cannot be squeezed"))
 }
 
 fn squeeze_dims(ctx: &Arguments) -> Result<View, KernelError> {
@@ -252,7 +252,7 @@ fn squeeze_dims(ctx: &Arguments) -> Result<View, KernelError> {
 }
 
 fn unsqueeze(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.unsqueeze(ctx.int(1)?).ok_or(bad(1, "dim out of range"))
+    input(ctx)?.unsqueeze(ctx.int(1)?).ok_or(bad(1, "dim is out of range for the input"))
 }
 
 fn expand(ctx: &Arguments) -> Result<View, KernelError> {
@@ -266,11 +266,14 @@ fn slice(ctx: &Arguments) -> Result<View, KernelError> {
     if view.rank() == 0 {
         return Err(KernelError::rank(0, 0));
     }
-    view.slice(dim, start, end, step).ok_or(bad(1, "dim out of range, or step not positive"))
+    view.slice(dim, start, end, step)
+        .ok_or(bad(1, "dim is out of range for the input, or step is not positive"))
 }
 
 fn select(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.select(ctx.int(1)?, ctx.int(2)?).ok_or(bad(2, "dim or index out of range"))
+    input(ctx)?
+        .select(ctx.int(1)?, ctx.int(2)?)
+        .ok_or(bad(2, "dim or index is out of range for the input"))
 }
 
 fn narrow(ctx: &Arguments) -> Result<View, KernelError> {
@@ -410,7 +413,7 @@ fn dim_size(ctx: &Arguments, dim: i64, arg: usize) -> Result<i64, KernelError> {
     let info = ctx.info(0)?;
     let dim = torchlet_core::rules::normalize_dim(dim, info.rank());
     let size = dim.and_then(|dim| info.sizes.get(dim));
-    size.map(|&size| i64::from(size)).ok_or(bad(arg, "dim out of range"))
+    size.map(|&size| i64::from(size)).ok_or(bad(arg, "dim is out of range for the input"))
 }
 
 fn split(ctx: &Arguments, _: usize, next: &mut i64) -> Result<View, KernelError> {
@@ -418,17 +421,21 @@ fn split(ctx: &Arguments, _: usize, next: &mut i64) -> Result<View, KernelError>
     let start = *next;
     let len = part.min(dim_size(ctx, dim, 2)?.saturating_sub(start));
     *next = start.saturating_add(len);
-    input(ctx)?.narrow(dim, start, len).ok_or(bad(1, "exceeds the size of the dim"))
+    input(ctx)?
+        .narrow(dim, start, len)
+        .ok_or(bad(1, "split sizes exceed the dim, or dim is out of range"))
 }
 
 fn split_sizes(ctx: &Arguments, position: usize, next: &mut i64) -> Result<View, KernelError> {
     let (start, len) = (*next, ctx.list_int(1, position)?);
     *next = start.saturating_add(len);
-    input(ctx)?.narrow(ctx.int(2)?, start, len).ok_or(bad(1, "exceeds the size of the dim"))
+    input(ctx)?
+        .narrow(ctx.int(2)?, start, len)
+        .ok_or(bad(1, "split sizes exceed the dim, or dim is out of range"))
 }
 
 fn unbind(ctx: &Arguments, position: usize, _: &mut i64) -> Result<View, KernelError> {
-    let wrong = bad(1, "dim out of range");
+    let wrong = bad(1, "dim is out of range for the input");
     let index = i64::try_from(position).map_err(|_| wrong.clone())?;
     input(ctx)?.select(ctx.int(1)?, index).ok_or(wrong)
 }

@@ -118,7 +118,7 @@ enum Shape {
 }
 
 fn dim_of(args: &Arguments, arg: usize, rank: usize) -> Result<usize, KernelError> {
-    let what = "dim out of range";
+    let what = "dim is out of range for the input";
     normalize_dim(args.int(arg)?, rank).ok_or(KernelError::argument(arg, what))
 }
 

@@ -21,7 +21,7 @@ kernels! {
         let input = ctx.info(0)?;
         let compute = ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
         let size = i32::try_from(ctx.int(1)?).ok().filter(|size| *size >= 0);
-        let size = size.ok_or(KernelError::argument(1, "size is negative or too large"))?;
+        let size = size.ok_or(KernelError::argument(1, "size: expected 0 to 2^31 - 1"))?;
         ctx.resize(3, &[size, input.rank() as i32])?;
         expect_type(ctx, 3, ScalarType::Long)?;
         Ok(Plan::new(by_compute!(nonzero_static).choose(compute)))

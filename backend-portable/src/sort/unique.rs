@@ -62,7 +62,7 @@ impl Call {
     }
 
     fn dim(args: &Arguments, dim: i64, arg: usize) -> Result<usize, KernelError> {
-        let what = "dim out of range";
+        let what = "dim is out of range for the input";
         normalize_dim(dim, args.info(0)?.rank()).ok_or(KernelError::argument(arg, what))
     }
 }

@@ -80,7 +80,7 @@ fn dims(args: &Arguments) -> Result<Dims, KernelError> {
         let dim = (rank > 0).then(|| normalize_dim(*dim, rank)).flatten();
         let dim = dim.filter(|dim| !dims.contains(dim));
         let dim = dim.ok_or(bad(1, "expected distinct dims of the tensor"))?;
-        dims.push(dim).map_err(|_| bad(1, "too many dims"))?;
+        dims.push(dim).map_err(|_| bad(1, "more dims than the highest supported rank"))?;
     }
     Ok(dims)
 }

@@ -149,7 +149,7 @@ pub(super) fn select(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let dim = dimension(builder.integer(call.dim)?, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
     let index = dimension(builder.integer(call.index)?, size)?;
-    let view = input.selected(dim, index).ok_or("index out of range")?;
+    let view = input.selected(dim, index).ok_or("an index is out of range for its dim")?;
     builder.define(call.out, view)
 }
 

@@ -188,7 +188,8 @@ kernels! { ELEMENTWISE:
             if own.iter().any(|&pad| pad < 0) {
                 return Err(bad(1, "padding: expected at least 0"));
             }
-            pads.extend_from_slice(&own).map_err(|_| bad(0, "too many dims"))?;
+            pads.extend_from_slice(&own).map_err(|_| bad(0, "more dims than the highest supported \
+                                                             rank"))?;
         }
         let sizes = torchlet_core::rules::pad(&info.sizes, &pads);
         let sizes = sizes.ok_or(bad(1, "padded shape is too large"))?;
