@@ -16,7 +16,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,6 +38,25 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// The file cannot be opened, or is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     open_nonblocking(path, FollowLinks::Yes)
+}
+
+/// Reads a whole file of at most `most` bytes. Of larger files, and of endless ones such as
+/// `/dev/zero`, no more is read.
+///
+/// # Errors
+/// The file cannot be read, or is larger.
+pub fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let too_large = || {
+        let message = format!("expected at most {most} bytes");
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, message))
+    };
+    if file.metadata()?.len() > most {
+        return too_large();
+    }
+    let mut bytes = Vec::new();
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { too_large() } else { Ok(bytes) }
 }
 
 /// Replaces a cached file atomically: readers see either the old file or the new one. Creates
@@ -200,7 +219,7 @@ fn cache_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
+    use std::io::Write;
 
     /// A temporary folder, removed on drop.
     struct Folder(PathBuf);
@@ -224,6 +243,17 @@ mod tests {
         let mut bytes = Vec::new();
         open(path)?.read_to_end(&mut bytes)?;
         Ok(bytes)
+    }
+
+    #[test]
+    fn large_files_are_not_read() {
+        let folder = Folder::new("bounded");
+        let path = folder.0.join("file");
+        std::fs::write(&path, [7; 5]).unwrap();
+        assert_eq!(read_at_most(&path, 5).unwrap(), [7; 5]);
+        assert_eq!(read_at_most(&path, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        #[cfg(unix)]
+        assert!(read_at_most(Path::new("/dev/zero"), 1 << 10).is_err());
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Memory budget for values whose sizes a file decides: generated inputs, test cases, scaled
-//! images.
+//! Memory budget for values whose sizes a file decides: generated inputs, input files, test cases,
+//! scaled images.
 
 use crate::failure::Failure;
 use crate::terminal;
 use std::fmt::Display;
+use std::path::Path;
 use torchlet::Method;
 
 /// The unused rest of `--memory-limit`.
@@ -42,6 +43,30 @@ impl Budget {
         })?;
         Ok(())
     }
+
+    /// Reads a file, whose size counts against the budget.
+    pub(crate) fn read(&mut self, path: &Path) -> Result<Vec<u8>, Failure> {
+        let name = format!("'{}'", path.display());
+        let fail = |error| Failure::new(format!("{name}: {error}"));
+        let size = std::fs::metadata(path).map_err(fail)?.len();
+        self.take(usize::try_from(size).unwrap_or(usize::MAX), &name)?;
+        // Pipes have no size, and files can grow.
+        let most = size.saturating_add(self.left);
+        let bytes = torchlet_cache::read_at_most(path, most).map_err(fail)?;
+        self.take(bytes.len().saturating_sub(usize::try_from(size).unwrap_or(usize::MAX)), &name)?;
+        Ok(bytes)
+    }
+}
+
+/// Maximum size of a text file, in bytes.
+const MAX_TEXT: u64 = 16 << 20;
+
+/// Reads a text file: labels, a schema, or settings.
+pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
+    let fail =
+        |what: &dyn Display| Failure::new(format!("cannot read '{}': {what}", path.display()));
+    let bytes = torchlet_cache::read_at_most(path, MAX_TEXT).map_err(|error| fail(&error))?;
+    String::from_utf8(bytes).map_err(|error| fail(&error))
 }
 
 #[cfg(test)]
@@ -57,5 +82,17 @@ mod tests {
         let error = budget.take(1, "input 3").unwrap_err().to_string();
         assert!(error.contains("input 3 needs 1 B") && error.contains("--memory-limit"), "{error}");
         assert!(Budget::new(u64::MAX).take(usize::MAX, "input 0").is_ok());
+    }
+
+    #[test]
+    fn files_count_before_they_are_read() {
+        let path = std::env::temp_dir().join(format!("torchlet-budget-{}", std::process::id()));
+        std::fs::File::create(&path).unwrap().set_len(3 << 19).unwrap();
+        let error = Budget::new(1).read(&path).unwrap_err().to_string();
+        assert!(error.contains("--memory-limit"), "{error}");
+        let mut budget = Budget::new(2);
+        assert_eq!(budget.read(&path).unwrap().len(), 3 << 19);
+        assert_eq!(budget.left, 1 << 19);
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -62,8 +62,11 @@ fn read(
     let mut values = Vec::new();
     for path in files {
         let is_archive = path.extension().is_some_and(|extension| extension == "npz");
-        let tensors =
-            if is_archive { npy::read_archive(path, budget)? } else { vec![npy::read(path)?] };
+        let tensors = if is_archive {
+            npy::read_archive(path, budget)?
+        } else {
+            vec![npy::read(path, budget)?]
+        };
         values.extend(tensors.into_iter().map(Value::from));
     }
     if values.len() != outputs {

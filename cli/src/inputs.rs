@@ -114,9 +114,9 @@ fn read_file(
 ) -> Result<Vec<Tensor>, Failure> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     match extension.to_ascii_lowercase().as_str() {
-        "npy" => Ok(vec![npy::read(path)?]),
+        "npy" => Ok(vec![npy::read(path, budget)?]),
         "npz" => npy::read_archive(path, budget),
-        "bin" | "raw" => Ok(vec![read_bare(path, slot)?]),
+        "bin" | "raw" => Ok(vec![read_bare(path, slot, budget)?]),
         "png" | "jpg" | "jpeg" => Err(Failure::new(format!(
             "'{}' is an image; pass it with --image instead of --input",
             path.display()
@@ -130,9 +130,13 @@ fn read_file(
 
 /// Reads raw elements with the type and shape of the input. The first dim of a dynamic shape is
 /// derived from the file's size.
-fn read_bare(path: &Path, slot: Option<&ValueMeta<'_>>) -> Result<Tensor, Failure> {
+fn read_bare(
+    path: &Path,
+    slot: Option<&ValueMeta<'_>>,
+    budget: &mut Budget,
+) -> Result<Tensor, Failure> {
     let in_file = |what: String| Failure::new(format!("'{}': {what}", path.display()));
-    let bytes = std::fs::read(path).map_err(|error| in_file(error.to_string()))?;
+    let bytes = budget.read(path)?;
     let Some(ValueMeta::Tensor(meta)) = slot else {
         return Err(in_file("expected a tensor input for a .bin file".into()));
     };

@@ -7,7 +7,7 @@ use crate::terminal::{FAINT, NAME, WARN, count, paint};
 use anstream::println;
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use torchlet::DEVICE_APIS;
@@ -146,25 +146,34 @@ pub(crate) fn note_external(tensors: &BTreeSet<String>) {
     }
 }
 
-/// Replaces a file atomically: the old file may be the input that is being read.
+/// Replaces a file atomically: the old file may be the input that is being read. Devices and pipes
+/// are written to, and symbolic links are followed.
 pub(crate) fn write(
     path: &Path,
     contents: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
+    let fail = |error: io::Error| Failure::new(format!("{}: {error}", path.display()));
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        let mut file = BufWriter::new(OpenOptions::new().write(true).open(path).map_err(fail)?);
+        return contents(&mut file).and_then(|()| file.flush()).map_err(fail);
+    }
+    let target = std::fs::canonicalize(path);
+    let target = target.as_deref().unwrap_or(path);
+    let mut name = target.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let written = File::create(&part).and_then(|file| {
+    let part = target.with_file_name(name);
+    let created = OpenOptions::new().write(true).create_new(true).open(&part);
+    let written = created.and_then(|file| {
         let mut file = BufWriter::new(file);
         contents(&mut file)?;
         file.flush()?;
-        std::fs::rename(&part, path)
+        std::fs::rename(&part, target)
     });
     if written.is_err() {
         // Best effort: the write error is reported.
         let _ = std::fs::remove_file(&part);
     }
-    written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    written.map_err(fail)
 }
 
 fn show(
@@ -206,4 +215,35 @@ fn show(
         format!("{} -> {}", count(bytes[0] as usize, "byte"), count(bytes[1] as usize, "byte"));
     println!("{}  {}", arguments.out.display(), paint(FAINT, sizes));
     note_external(outside);
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn outputs_keep_links_and_pipes() {
+        let folder = std::env::temp_dir().join(format!("torchlet-lower-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| folder.join(name));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write(&link, |out| out.write_all(b"new")).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || {
+                let mut text = String::new();
+                File::open(pipe).unwrap().read_to_string(&mut text).unwrap();
+                text
+            }
+        });
+        write(&pipe, |out| out.write_all(b"streamed")).unwrap();
+        assert_eq!(reader.join().unwrap(), "streamed");
+        assert!(!std::fs::metadata(&pipe).unwrap().is_file());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

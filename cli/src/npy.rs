@@ -95,9 +95,9 @@ fn in_file(path: &Path, what: impl std::fmt::Display) -> Failure {
     Failure::new(format!("'{}': {what}", path.display()))
 }
 
-/// Reads a `.npy` file.
-pub(crate) fn read(path: &Path) -> Result<Tensor, Failure> {
-    let bytes = std::fs::read(path).map_err(|error| in_file(path, error))?;
+/// Reads a `.npy` file. Its size counts against the budget.
+pub(crate) fn read(path: &Path, budget: &mut Budget) -> Result<Tensor, Failure> {
+    let bytes = budget.read(path)?;
     parse(&bytes).map_err(|what| in_file(path, what))
 }
 

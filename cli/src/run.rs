@@ -1,6 +1,7 @@
 //! `torchlet run`.
 
 use crate::arguments::{RunArguments, Values};
+use crate::budget::read_text;
 use crate::failure::Failure;
 use crate::terminal::{FAINT, NAME, TITLE, bytes, duration, paint, progress};
 use crate::{etdump, inputs, model, npy, summary};
@@ -88,9 +89,7 @@ fn show_output(index: usize, output: &Value) {
 }
 
 fn read_labels(path: &Path) -> Result<Vec<String>, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::new(format!("cannot read '{}': {error}", path.display())))?;
-    Ok(text.lines().map(|line| line.trim().into()).collect())
+    Ok(read_text(path)?.lines().map(|line| line.trim().into()).collect())
 }
 
 /// Returns scores that already are probabilities unchanged, else their softmax.

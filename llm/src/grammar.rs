@@ -2,6 +2,7 @@
 //! `llguidance`.
 
 mod alternatives;
+mod bounds;
 mod cost;
 mod parts;
 mod worker;
@@ -74,9 +75,12 @@ impl Grammar {
             }
             Ok(mut value @ Value::Object(_)) => {
                 cost::check(&value).or_else(fail)?;
+                let is_narrowed = bounds::narrow(&mut value);
                 match alternatives::separate(&mut value) {
-                    Ok(true) => Ok(Grammar { schema: value.to_string() }),
-                    Ok(false) => Ok(Grammar { schema: schema.into() }),
+                    Ok(is_separated) if is_separated || is_narrowed => {
+                        Ok(Grammar { schema: value.to_string() })
+                    }
+                    Ok(_) => Ok(Grammar { schema: schema.into() }),
                     Err(count) => fail(format!(
                         "'oneOf' has {count} alternatives, more than {}",
                         alternatives::MAX_ALTERNATIVES

@@ -216,6 +216,27 @@ fn unrepresentable_numeric_bounds_are_errors() {
     }
 }
 
+/// llguidance would permit the bounds themselves.
+#[test]
+fn exclusive_bounds_of_numbers_hold() {
+    let mut runner = runner("8da4w", RunOn::Cpu);
+    for (schema, low, high) in [
+        (r#"{"type": "number", "exclusiveMinimum": 0, "maximum": 0.01}"#, 0.0, 0.02),
+        (r#"{"type": "number", "minimum": -0.5, "exclusiveMaximum": 0}"#, -0.6, 0.0),
+    ] {
+        let schema =
+            format!(r#"{{"type": "array", "minItems": 8, "maxItems": 8, "items": {schema}}}"#);
+        let grammar = Grammar::json_schema(&schema).unwrap();
+        for seed in 0..20 {
+            let (text, finish) = say(&mut runner, &config(grammar.clone(), 2.0, seed));
+            if finish == Finish::Stop {
+                let values: Vec<f64> = serde_json::from_str(&text).unwrap();
+                assert!(values.iter().all(|value| low < *value && *value < high), "{text}");
+            }
+        }
+    }
+}
+
 /// The parser's default limits refuse about 350 optional properties at the first token.
 #[test]
 fn objects_may_have_hundreds_of_optional_properties() {

@@ -41,10 +41,7 @@ impl InputValues {
     pub fn tensor(&mut self, dtype: &str, shape: &[u32], bytes: &[u8]) -> Result<(), JsError> {
         let scalar_type = TYPES.iter().find(|it| it.name() == dtype).ok_or_else(|| {
             let names: Vec<&str> = TYPES.iter().map(|it| it.name()).collect();
-            JsError::new(&format!(
-                "unknown dtype {dtype:?}; expected one of {}",
-                names.join(", ")
-            ))
+            JsError::new(&format!("unknown dtype {dtype:?}; expected one of {}", names.join(", ")))
         })?;
         let shape: Vec<usize> = shape.iter().map(|size| *size as usize).collect();
         if *scalar_type == ScalarType::Bool && bytes.iter().any(|byte| *byte > 1) {

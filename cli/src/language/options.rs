@@ -188,8 +188,7 @@ impl SamplingOptions {
         let Some(schema) = &self.json_schema else { return Ok(None) };
         let text = match schema.trim_start().starts_with('{') {
             true => schema.clone(),
-            false => std::fs::read_to_string(schema)
-                .map_err(|error| Failure::new(format!("cannot read '{schema}': {error}")))?,
+            false => crate::budget::read_text(schema.as_ref())?,
         };
         Ok(Some(torchlet::llm::Grammar::json_schema(&text)?))
     }

@@ -56,9 +56,7 @@ fn set_tokens(
     let config = arguments.generation_config.clone().or(beside.is_file().then_some(beside));
     let mut tokens = transcriber.tokens().clone();
     if let Some(path) = config {
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| Failure::new(format!("cannot read '{}': {error}", path.display())))?;
-        tokens.configure(&text)?;
+        tokens.configure(&crate::budget::read_text(&path)?)?;
     }
     tokens.suppress.extend(&arguments.suppress_id);
     transcriber.set_tokens(tokens);

@@ -92,6 +92,9 @@ impl Message {
     }
 }
 
+/// Maximum size of a `tokenizer_config.json`, in bytes.
+const MAX_CONFIG: u64 = 16 << 20;
+
 /// Lists functions in a system message, with calls in the format of Hermes and Qwen.
 const CHATML: &str = "{% if tools %}{{ '<|im_start|>system\nFunctions that can be called, an object each:\n<tools>\n' }}\
     {% for tool in tools %}{{ tool | tojson + '\n' }}{% endfor %}{{ '</tools>\nA call is an object with the name of a function and its arguments:\n\
@@ -201,17 +204,19 @@ impl ChatTemplate {
     /// A file cannot be read or is malformed.
     pub fn load(path: impl AsRef<Path>) -> Result<Option<Self>, Error> {
         let path = path.as_ref();
-        let read = |path: &Path| {
-            std::fs::read_to_string(path)
-                .map_err(|source| Error::Read { path: path.into(), source })
+        let read = |path: &Path, most: u64| {
+            let fail = |source| Error::Read { path: path.into(), source };
+            let bytes = torchlet_cache::read_at_most(path, most).map_err(fail)?;
+            String::from_utf8(bytes).map_err(|error| fail(std::io::Error::other(error)))
         };
-        let text = read(path)?;
-        if path.extension().is_some_and(|extension| extension == "json") {
+        let is_config = path.extension().is_some_and(|extension| extension == "json");
+        let text = read(path, if is_config { MAX_CONFIG } else { MAX_TEMPLATE as u64 })?;
+        if is_config {
             return ChatTemplate::from_config(&text);
         }
         let config = path.with_file_name("tokenizer_config.json");
         let config = match config.is_file() {
-            true => parse(&read(&config)?)?,
+            true => parse(&read(&config, MAX_CONFIG)?)?,
             false => serde_json::Value::Null,
         };
         ChatTemplate::with_tokens(&text, &config).map(Some)

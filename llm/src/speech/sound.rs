@@ -37,12 +37,7 @@ impl AudioClip {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let fail = |source| Error::Read { path: path.into(), source };
-        let size = std::fs::metadata(path).map_err(fail)?.len();
-        if size > MAX_BYTES {
-            let message = format!("{} has {size} bytes, more than {MAX_BYTES}", path.display());
-            return Err(damaged(message));
-        }
-        AudioClip::from_bytes(&std::fs::read(path).map_err(fail)?)
+        AudioClip::from_bytes(&torchlet_cache::read_at_most(path, MAX_BYTES).map_err(fail)?)
     }
 
     /// Decodes a file in memory: WAV, and with the feature `sounds` FLAC and MP3. The format is

@@ -106,12 +106,8 @@ impl Tokenizer {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let fail = |source| Error::Read { path: path.into(), source };
-        let size = std::fs::metadata(path).map_err(fail)?.len();
-        if size > MAX_BYTES {
-            let message = format!("'{}' has {size} bytes, more than {MAX_BYTES}", path.display());
-            return Err(Error::tokenizer(message));
-        }
-        let made = Tokenizer::from_bytes(&std::fs::read(path).map_err(fail)?);
+        let bytes = torchlet_cache::read_at_most(path, MAX_BYTES).map_err(fail)?;
+        let made = Tokenizer::from_bytes(&bytes);
         made.map_err(|error| match error {
             Error::Tokenizer { message } => {
                 Error::tokenizer(format!("'{}': {message}", path.display()))
