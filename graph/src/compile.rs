@@ -349,10 +349,16 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let by_kernels = |graph: &Graph<'_>, node: &Node| {
             kernels && lower::portable::integers::accepts(graph, node, self.registry)
         };
-        let fused = passes::quantized::run(&mut graph, &mut |graph, node| {
+        let by_targets = &mut |graph: &Graph<'_>, node: &Node| {
             asked.clone().any(|target| target.accepts(graph, node).is_ok())
-                || by_kernels(graph, node)
-        });
+        };
+        // Kernels compute TOSA's integers exactly, so they need no other operators.
+        let fused = passes::tosa::run(&mut graph, by_targets);
+        let fused = fused
+            + passes::quantized::run(&mut graph, &mut |graph, node| {
+                asked.clone().any(|target| target.accepts(graph, node).is_ok())
+                    || by_kernels(graph, node)
+            });
         // Only the preferred processor decides about these passes, so that they do not move calls
         // away from it just to save memory.
         let mut first = self.processors.targets.iter();

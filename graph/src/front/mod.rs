@@ -10,6 +10,7 @@ mod optional;
 mod origins;
 mod program;
 mod summary;
+pub mod vgf;
 mod vocabulary;
 pub mod vulkan;
 pub mod xnnpack;
