@@ -12,6 +12,7 @@ Needs, beside ExecuTorch: `ai_ml_sdk_model_converter`, `tosa-tools`, `ml_dtypes`
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -122,14 +123,25 @@ class Graph:
             getattr(attribute, method) for method in dir(attribute) if method.lower() == kind
         )
         make(*attributes)
-        results = [self.builder.addOutput(list(shape), dtype) for shape, dtype in out]
-        self.outputs += [(dtype, list(shape)) for shape, dtype in out]
+        add = self.builder.addIntermediate
+        if all(dtype != DType.INT48 for _, dtype in out):
+            add = self.builder.addOutput
+            self.outputs += [(dtype, list(shape)) for shape, dtype in out]
+        results = [add(list(shape), dtype) for shape, dtype in out]
         self.builder.addOperator(
             getattr(TosaOp.Op(), name),
             [tensor.name for tensor in inputs],
             [tensor.name for tensor in results],
             attribute,
         )
+        for result, (shape, dtype) in zip(results, out):
+            if dtype == DType.INT48:
+                # Programs have no such dtype, so a rescaling follows.
+                parameters = [self.const(DType.INT16, [1 << 14]), self.const(DType.INT8, [20])]
+                zero = [self.zero(DType.INT48), self.zero(DType.INT32)]
+                flags = (False, SINGLE, False, False, False)
+                out = [(shape, DType.INT32)]
+                self.op("RESCALE", [result, *parameters, *zero], out, *flags)
 
     def clamp_limits(self, dtype: int, low: float, high: float) -> tuple[Any, Any, Any]:
         ends = [list(np.asarray([end], NUMPY[dtype]).tobytes()) for end in (low, high)]
@@ -469,7 +481,7 @@ def scatter(g: Graph, t: int) -> None:
 
 
 def resize(g: Graph, t: int, mode: int, out: int) -> None:
-    lists = [g.shape([4, 2, 6, 4]), g.shape([-1, 1]), g.shape([1, 3])]
+    lists = [g.shape([4, 2, 6, 4]), g.shape([-1, 1]), g.shape([1, 1])]
     g.op("RESIZE", [image(g, (1, 4, 5, 2), t), *lists], [((1, 8, 7, 2), out)], mode)
 
 
@@ -491,9 +503,10 @@ def cast(source: int, to: int) -> None:
 
 for source in (DType.BOOL, *INTS, DType.INT32, *FLOATS):
     for to in (DType.BOOL, *INTS, DType.INT32, *FLOATS):
-        if source != to and not (source == DType.BOOL and to in FLOATS):
-            if not (source in FLOATS and to == DType.BOOL):
-                cast(source, to)
+        known = source != to and not (source == DType.BOOL and to in FLOATS)
+        known &= not (source in FLOATS and to == DType.BOOL)
+        if known and {source, to} != {DType.FP16, DType.BF16}:
+            cast(source, to)
 
 
 def rescale(
@@ -548,7 +561,6 @@ for source in (*INTS, DType.INT32):
     rescale(source, DType.INT8, scale32=False)
 rescale(DType.INT8, DType.INT8, unsigned=(True, False))
 rescale(DType.INT8, DType.INT8, unsigned=(False, True))
-rescale(DType.INT32, DType.INT8, unsigned=(False, True))
 rescale(DType.INT8, DType.INT16, unsigned=(True, False))
 rescale(DType.INT16, DType.INT8, unsigned=(True, False))
 
@@ -570,12 +582,12 @@ def compiled(graph: Graph) -> tuple[bytes, list[np.ndarray]]:
             "assert status == model.GraphStatus.TOSA_VALID, status\n"
             "pickle.dump(outputs, open(sys.argv[1], 'wb'))\n"
         )
-        import pickle
-
         # The reference model ends the process on errors.
         made = Path(folder, "outputs")
         command = [sys.executable, "-c", script, str(made)]
-        sent = pickle.dumps((tosa, graph.inputs))
+        # NumPy has no bf16.
+        given = [x.view(np.uint16) if x.dtype == NUMPY[DType.BF16] else x for x in graph.inputs]
+        sent = pickle.dumps((tosa, given))
         done = subprocess.run(command, input=sent, capture_output=True)
         if done.returncode != 0 or not made.exists():
             raise Refused("by the reference model")
@@ -591,9 +603,8 @@ def compiled(graph: Graph) -> tuple[bytes, list[np.ndarray]]:
 
 def tensor_of(values: np.ndarray, dtype: int) -> torch.Tensor:
     if dtype == DType.BF16:
-        raw = np.ascontiguousarray(values).view(np.int16) if values.dtype.itemsize == 2 else None
-        if raw is not None:
-            return torch.from_numpy(raw.copy()).view(torch.bfloat16)
+        raw = np.ascontiguousarray(values).view(np.int16)
+        return torch.from_numpy(raw.copy()).view(torch.bfloat16)
     return torch.from_numpy(np.ascontiguousarray(values)).to(TORCH[dtype])
 
 
@@ -705,6 +716,122 @@ def print_table(command: Sequence[str]) -> None:
         print(f"{verdict}: {len(titles)}")
 
 
+class Net(torch.nn.Module):
+    """Convolutions of each kind, a residual, a mean and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.depthwise = torch.nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.pointwise = torch.nn.Conv2d(8, 12, 1)
+        self.last = torch.nn.Linear(12, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x))
+        x = x + torch.nn.functional.hardtanh(self.depthwise(x), 0.0, 6.0)
+        return self.last(self.pointwise(x).mean((2, 3)))
+
+
+class Head(torch.nn.Module):
+    """Attention of one head, with layer norm and softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.q, self.k, self.v = (torch.nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x)
+        scores = self.q(x) @ self.k(x).transpose(1, 2)
+        return torch.softmax(scores, -1) @ self.v(x)
+
+
+def through(inputs: Sequence[torch.Tensor], nodes: Sequence[Any], name: str) -> list[torch.Tensor]:
+    """Quantizes or dequantizes tensors as the program does outside of its delegate."""
+    out = []
+    operator = getattr(torch.ops.quantized_decomposed, name).default
+    calls = [node for node in nodes if getattr(node.target, "_opname", "") == name]
+    for number, value in enumerate(inputs):
+        out.append(operator(value, *calls[number].args[1:]) if calls else value)
+    return out
+
+
+def network(
+    manifest: Manifest, name: str, module: torch.nn.Module, shape: Sequence[int], int8: bool
+) -> None:
+    """Exports a network with `VgfPartitioner`."""
+    from executorch.backends.arm.quantizer import VgfQuantizer, get_symmetric_quantization_config
+    from executorch.backends.arm.vgf import VgfCompileSpec, VgfPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    torch.manual_seed(0)
+    module, cases = module.eval(), [(torch.randn(shape),) for _ in range(2)]
+    with tempfile.TemporaryDirectory() as folder:
+        kind = "TOSA-1.0+INT" if int8 else "TOSA-1.0+FP"
+        if int8:
+            quantizer = VgfQuantizer(VgfCompileSpec(kind))
+            quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))
+            exported = torch.export.export(module, cases[0]).module(check_guards=False)
+            prepared = prepare_pt2e(exported, quantizer)
+            for case_inputs in cases:
+                prepared(*case_inputs)
+            module = convert_pt2e(prepared)
+        spec = VgfCompileSpec(kind).dump_intermediate_artifacts_to(folder)
+        exported = torch.export.export(module, cases[0])
+        edge = to_edge_transform_and_lower(exported, partitioner=[VgfPartitioner(spec)])
+        nodes = list(edge.exported_program().graph.nodes)
+        manager = edge.to_executorch()
+        parts = sorted(Path(folder).glob("*_tag*.tosa"))
+        assert len(parts) == 1, f"{name}: expected one delegate, found {parts}"
+        tosa = parts[0].read_bytes()
+    expected, step = [], 0.0
+    for case_inputs in cases:
+        given = through(case_inputs, nodes, "quantize_per_tensor")
+        outputs, _ = tosa_reference_model.run(tosa, [x.numpy() for x in given], verbosity="NONE")
+        made = through([torch.from_numpy(x) for x in outputs], nodes, "dequantize_per_tensor")
+        expected.append(tuple(made))
+    for node in nodes:
+        if getattr(node.target, "_opname", "") == "dequantize_per_tensor":
+            step = node.args[1]
+    method = SimpleNamespace(cases=cases, expected=lambda: expected)
+    path = f"{FOLDER}/network/{name}"
+    holder = SimpleNamespace(buffer=manager.buffer, executorch_program=manager.executorch_program)
+    data = serialize_from_bundled_program_to_flatbuffer(_Bundle(holder, {"forward": method}))
+    # A value close to the middle between two quantized values may become the other one.
+    limits = Tolerance(0.0, round(2.01 * step, 6)) if int8 else Tolerance(1e-4, 1e-5)
+    write(manifest, path, data, manager.executorch_program, limits)
+
+
+def write(
+    manifest: Manifest, path: str, data: bytes, program: schema.Program, limits: Tolerance
+) -> None:
+    target = FIXTURES / f"{path}.bpte"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(data)
+    fixture = SimpleNamespace(path=path, tolerance=limits, sequence=False, note="")
+    manifest._add(fixture, program, [])
+
+
+def write_operators(manifest: Manifest) -> None:
+    """Writes all operators of a dtype as one graph, as far as the reference model has them."""
+    for dtype, name in NAMES.items():
+        graph = Graph(name)
+        for one in CASES:
+            if one.dtype == dtype:
+                one.build(graph, dtype)
+        data, program = bundle_of(graph)
+        write(manifest, f"{FOLDER}/operators/{name}", data, program, tolerance(dtype))
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--table"]:
         print_table(sys.argv[2:])
+    else:
+        entries = Manifest("vgf")
+        write_operators(entries)
+        network(entries, "convolutions_fp32", Net(), (1, 3, 16, 16), int8=False)
+        network(entries, "convolutions_int8", Net(), (1, 3, 16, 16), int8=True)
+        network(entries, "attention_fp32", Head(), (1, 6, 8), int8=False)
+        network(entries, "attention_int8", Head(), (1, 6, 8), int8=True)
+        entries.save()

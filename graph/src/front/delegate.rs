@@ -29,6 +29,12 @@ pub fn is_exported_for_device(backend: &str) -> bool {
     backend == vulkan::BACKEND
 }
 
+/// Whether delegates of a backend run only compiled: this compiler reads them, and none of the
+/// project's backends runs them as exported.
+pub fn runs_only_compiled(backend: &str) -> bool {
+    [xnnpack::BACKEND, vgf::BACKEND].contains(&backend)
+}
+
 /// Reads the keys of the named data that a delegate uses; `None` if its format is unknown.
 ///
 /// # Errors
@@ -49,7 +55,7 @@ pub(crate) fn keys(bytes: &[u8]) -> Result<Option<Vec<&str>>, Error> {
 /// Whether a delegate was lowered for a device other than the CPU.
 pub(crate) fn is_for_device(delegate: &Delegate<'_>) -> bool {
     // VGF programs are for devices that few machines have.
-    delegate.backend != xnnpack::BACKEND && delegate.backend != vgf::BACKEND
+    !runs_only_compiled(&delegate.backend)
 }
 
 /// Reads the graph of a delegate, and binds it to the arguments of a call.

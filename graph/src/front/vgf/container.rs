@@ -13,8 +13,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::format::flatbuffer::{Table, Vector};
 
-/// Magic bytes of a file.
-const MAGIC: &[u8; 4] = b"VGF1";
+/// Magic bytes of a file, and of older files.
+const MAGIC: [[u8; 4]; 2] = [*b"VGF1", 0xF0E1_D2C3u32.to_le_bytes()];
 /// Size of the header in bytes.
 const HEADER: usize = 128;
 /// Header offsets of the position and size of each section.
@@ -26,7 +26,7 @@ const TABLE_ENTRY: usize = 24;
 
 /// Whether bytes start like a VGF file.
 pub(crate) fn is_blob(bytes: &[u8]) -> bool {
-    bytes.starts_with(MAGIC)
+    MAGIC.iter().any(|magic| bytes.starts_with(magic))
 }
 
 /// A VGF file: what its sections describe. Names, code and constants are borrowed.
@@ -47,6 +47,8 @@ pub struct Container<'p> {
     pub resources: Vec<Resource>,
     /// Constants.
     pub constants: Vec<Constant<'p>>,
+    /// Size of the file.
+    size: usize,
 }
 
 /// Kind of a module or segment.
@@ -276,6 +278,7 @@ impl<'p> Container<'p> {
             outputs: Vec::new(),
             resources: read_resources(resources, &mut budget)?,
             constants: read_constants(constants, &mut budget)?,
+            size: bytes.len(),
         };
         if !sequence.is_empty() {
             let table = SequenceTable(Table::root(sequence)?);
@@ -285,12 +288,14 @@ impl<'p> Container<'p> {
             container.inputs = slots(table.inputs()?, &mut budget)?;
             container.outputs = slots(table.outputs()?, &mut budget)?;
         }
-        container.check()?;
         Ok(container)
     }
 
-    /// Checks that all indices are in range.
-    fn check(&self) -> Result<(), Error> {
+    /// Checks that all indices are in range, and that constants do not overlap.
+    ///
+    /// # Errors
+    /// An index is out of range, or the file has fewer bytes than its constants.
+    pub fn check(&self) -> Result<(), Error> {
         let bad = |what: &str, index: usize, count: usize| {
             Err(Error::Invalid(format!("VGF {what} {index} is out of range: the file has {count}")))
         };
@@ -302,6 +307,10 @@ impl<'p> Container<'p> {
             if resource >= resources {
                 return bad("resource", resource, resources);
             }
+        }
+        let all = self.constants.iter().map(|constant| constant.bytes.len());
+        if all.fold(0, usize::saturating_add) > self.size {
+            return Err(Error::invalid("the constants of a VGF file overlap"));
         }
         for segment in &self.segments {
             if segment.module >= self.modules.len() {
@@ -345,13 +354,6 @@ fn read_modules<'p>(section: &'p [u8], budget: &mut Budget) -> Result<Vec<Module
             }
         };
         let (name, entry) = (module.name()?.unwrap_or(""), module.entry_point()?.unwrap_or(""));
-        let size = match code {
-            Code::Absent => 0,
-            Code::SpirV(bytes) => bytes.len(),
-            Code::Glsl(text) | Code::Hlsl(text) => text.len(),
-        };
-        // Modules may share a name, but large parts of a file belong to one of them.
-        budget.spend(size)?;
         modules.push(Module { kind: kind(module.kind()?)?, name, entry_point: entry, code });
     }
     Ok(modules)
@@ -428,7 +430,6 @@ fn read_constants<'p>(section: &'p [u8], budget: &mut Budget) -> Result<Vec<Cons
     if !section.starts_with(TABLE_MAGIC) {
         for table in budget.all(OldConstantsTable(Table::root(section)?).constants()?)? {
             let (resource, bytes) = (index(table.resource()?), table.raw()?.bytes());
-            budget.spend(bytes.len())?;
             constants.push(Constant { resource, sparse_dim: None, bytes });
         }
         return Ok(constants);
@@ -445,7 +446,6 @@ fn read_constants<'p>(section: &'p [u8], budget: &mut Budget) -> Result<Vec<Cons
         let (size, offset) = number(entry, 8).zip(number(entry, 16)).ok_or_else(outside)?;
         let start = data.checked_add(offset).ok_or_else(outside)?;
         let bytes = part(section, start, size).ok_or_else(outside)?;
-        budget.spend(size)?;
         let sparse_dim = usize::try_from(word(4).cast_signed()).ok();
         constants.push(Constant { resource: index(word(0)), sparse_dim, bytes });
     }

@@ -15,6 +15,7 @@ mod schema;
 mod spectral;
 mod spirv;
 
+use crate::budget::Budget;
 use crate::error::Error;
 use crate::front::Summary;
 use crate::front::vulkan::{Argument, Bound};
@@ -42,9 +43,11 @@ pub const BACKEND: &str = "VgfBackend";
 /// The file is malformed, or has unknown instructions.
 pub(crate) fn summarize(bytes: &[u8]) -> Result<Summary, Error> {
     let container = Container::read(bytes)?;
+    container.check()?;
+    let mut budget = Budget::of(bytes);
     let mut calls = Vec::new();
     for (at, segment) in container.segments.iter().enumerate() {
-        let Some((module, code)) = graph_module(&container, at)? else {
+        let Some((module, code)) = graph_module(&container, at, &mut budget)? else {
             calls.push(format!("compute segment {:?}", segment.name));
             continue;
         };
@@ -61,6 +64,7 @@ pub(crate) fn summarize(bytes: &[u8]) -> Result<Summary, Error> {
 fn graph_module<'c>(
     container: &'c Container<'_>,
     segment: usize,
+    budget: &mut Budget,
 ) -> Result<Option<(spirv::Module, &'c str)>, Error> {
     let found = container.segments.get(segment);
     let found = found.filter(|segment| segment.kind == SegmentKind::Graph);
@@ -68,7 +72,11 @@ fn graph_module<'c>(
         return Ok(None);
     };
     match module.code {
-        Code::SpirV(code) => Ok(Some((spirv::Module::read(code)?, module.entry_point))),
+        Code::SpirV(code) => {
+            // Segments may share a module, but few do.
+            budget.spend(code.len())?;
+            Ok(Some((spirv::Module::read(code)?, module.entry_point)))
+        }
         _ => Err(Error::Unsupported(format!("module {:?}: expected SPIR-V", module.name))),
     }
 }
@@ -81,6 +89,8 @@ fn graph_module<'c>(
 /// fit.
 pub(crate) fn read<'p>(bytes: &'p [u8], arguments: &[Argument]) -> Result<Bound<'p>, Error> {
     let container = Container::read(bytes)?;
+    container.check()?;
+    let mut budget = Budget::of(bytes);
     let (inputs, outputs) = (&container.inputs, &container.outputs);
     if inputs.len() + outputs.len() != arguments.len() || outputs.is_empty() {
         return Err(Error::Invalid(format!(
@@ -99,7 +109,7 @@ pub(crate) fn read<'p>(bytes: &'p [u8], arguments: &[Argument]) -> Result<Bound<
         define(&mut resources, *resource, value)?;
     }
     for at in 0..container.segments.len() {
-        add_segment(&mut graph, &container, at, &mut resources)?;
+        add_segment(&mut graph, &container, at, &mut resources, &mut budget)?;
     }
     for (resource, argument) in outputs.iter().zip(arguments.1) {
         let value = resources.get(resource).copied();
@@ -127,9 +137,10 @@ fn add_segment<'p>(
     container: &Container<'p>,
     at: usize,
     resources: &mut BTreeMap<usize, ValueId>,
+    budget: &mut Budget,
 ) -> Result<(), Error> {
     let Some(segment) = container.segments.get(at) else { return Ok(()) };
-    let Some((module, entry_point)) = graph_module(container, at)? else {
+    let Some((module, entry_point)) = graph_module(container, at, budget)? else {
         return Err(Error::Unsupported(format!(
             "VGF segment {at} ({:?}) is a compute shader: export the model without operators that \
              VgfPartitioner lowers to shaders",
