@@ -113,7 +113,7 @@ fn rescale(ctx: &mut Invoke) -> Result<(), KernelError> {
                     },
                 };
                 let bits = mask.map_or(*value, |mask| *value & mask);
-                let scaled = scale.apply(bits - from).wrapping_add(to);
+                let scaled = scale.apply(bits.wrapping_sub(from)).wrapping_add(to);
                 *value = scaled.clamp(low, high);
             }
             store(out_type, bytes, block);

@@ -18,6 +18,8 @@
 
 mod layers;
 
+pub(crate) use layers::symmetric_padding;
+
 use super::rewrite::{Rewriter, each_call};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::{ClampArgs, LookupArgs, Operator, TosaRescaleArgs};
@@ -117,8 +119,8 @@ impl Rescale {
     }
 
     /// The rescaling that produces a value.
-    fn maker(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<Self> {
-        Self::of(rewriter, rewriter.maker(id)?)
+    fn producer(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<Self> {
+        Self::of(rewriter, rewriter.producer(id)?)
     }
 
     /// Whether all values are signed.
@@ -189,3 +191,6 @@ fn constant(rewriter: &mut Rewriter<'_, '_>, scalar_type: ScalarType, data: Vec<
         changes: Some(false),
     }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,15 +21,21 @@ pub(super) struct Builder<'b, 'p> {
     values: BTreeMap<Id, Vec<ValueId>>,
     /// Id of the node under construction.
     number: u32,
+    /// Bytes that constants outside the file's constants may still have.
+    left: &'b mut usize,
 }
+
+/// Limit on the bytes of constants that the file states in fewer bytes, or that translation adds.
+pub(super) const MAX_OWN_BYTES: usize = 1 << 28;
 
 impl<'b, 'p> Builder<'b, 'p> {
     pub(super) fn new(
         module: &'b Module,
         graph: &'b mut Graph<'p>,
         outside: BTreeMap<u32, &'p [u8]>,
+        left: &'b mut usize,
     ) -> Self {
-        Builder { module, graph, outside, values: BTreeMap::new(), number: 0 }
+        Builder { module, graph, outside, values: BTreeMap::new(), number: 0, left }
     }
 
     /// Gives the following calls the id of an instruction.
@@ -68,7 +74,7 @@ impl<'b, 'p> Builder<'b, 'p> {
             Data::Bytes(bytes) => Cow::Owned(bytes),
             Data::Outside(number) => Cow::Borrowed(self.outside(number, &of)?),
         };
-        let value = self.constant(&of, data);
+        let value = self.constant(&of, data)?;
         self.values.insert(id, vec![value]);
         Ok(value)
     }
@@ -121,15 +127,28 @@ impl<'b, 'p> Builder<'b, 'p> {
         }
     }
 
-    pub(super) fn constant(&mut self, of: &TensorType, data: Cow<'p, [u8]>) -> ValueId {
-        self.push(Value::Tensor(Tensor {
+    /// Adds a constant.
+    ///
+    /// # Errors
+    /// All constants that are not borrowed are too large.
+    pub(super) fn constant(
+        &mut self,
+        of: &TensorType,
+        data: Cow<'p, [u8]>,
+    ) -> Result<ValueId, Error> {
+        if let Cow::Owned(data) = &data {
+            let left = self.left.checked_sub(data.len());
+            let too_many = || Error::unsupported("constants of more than 256 MiB in the code");
+            *self.left = left.ok_or_else(too_many)?;
+        }
+        Ok(self.push(Value::Tensor(Tensor {
             scalar_type: of.scalar_type,
             host_type: of.scalar_type,
             sizes: of.sizes.clone(),
             dynamic: false,
             data: Some(data),
             changes: Some(false),
-        }))
+        })))
     }
 
     pub(super) fn new_tensor(&mut self, scalar_type: ScalarType, sizes: &[usize]) -> ValueId {

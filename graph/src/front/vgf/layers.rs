@@ -10,6 +10,7 @@ use super::spirv::{Id, TensorType};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::operators::Operator;
+use crate::passes::tosa::symmetric_padding;
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec;
@@ -97,8 +98,9 @@ pub(super) fn convolution(
             (stride.get(at).copied().unwrap_or(1), dilation.get(at).copied().unwrap_or(1));
         let window = (*kernel as i64).checked_sub(1).and_then(|it| it.checked_mul(dilation));
         let room = (*size as i64).checked_add(*before).and_then(|it| it.checked_add(*after));
-        let room = room.zip(window).and_then(|(room, window)| room.checked_sub(window + 1));
-        let steps = room.filter(|room| *room >= 0).map(|room| room / stride + 1);
+        let room =
+            room.zip(window).and_then(|(room, window)| room.checked_sub(window)?.checked_sub(1));
+        let steps = room.filter(|room| *room >= 0).and_then(|room| (room / stride).checked_add(1));
         sizes.push(steps.and_then(|steps| usize::try_from(steps).ok()).ok_or_else(bad)?);
     }
     sizes.push(channels);
@@ -124,7 +126,12 @@ pub(super) fn convolution(
         _ => b.permute(weight, &channels_first(dims))?,
     };
     let input = b.permute(input, &channels_first(dims))?;
-    let (input, padding) = evened(b, input, &pad, 0.0)?;
+    let symmetric = (0..dims).map(|at| {
+        let (size, made) = (*from.get(at + 1)?, *sizes.get(at + 1)?);
+        let steps = [*stride.get(at)?, *dilation.get(at)?];
+        symmetric_padding(size, *kernel.get(at)?, made, *pad.get(at)?, steps)
+    });
+    let (input, padding) = evened(b, input, symmetric.collect(), &pad, 0.0)?;
     let zeros = vec![0; dims];
     let inputs = [
         input,
@@ -143,16 +150,17 @@ pub(super) fn convolution(
     b.permute(made, &channels_last(dims))
 }
 
-/// Pads a channels-first image where the padding is asymmetric. Returns the symmetric padding that
-/// is left.
+/// Pads a channels-first image unless a symmetric padding gives the same windows. Returns the
+/// symmetric padding that is left.
 fn evened(
     b: &mut Builder<'_, '_>,
     input: ValueId,
+    symmetric: Option<Vec<i64>>,
     pad: &[[i64; 2]],
     with: f64,
 ) -> Result<(ValueId, Vec<i64>), Error> {
-    if pad.iter().all(|[before, after]| before == after) {
-        return Ok((input, pad.iter().map(|[before, _]| *before).collect()));
+    if let Some(symmetric) = symmetric {
+        return Ok((input, symmetric));
     }
     let all: Vec<[i64; 2]> = [[0, 0]; 2].iter().chain(pad).copied().collect();
     Ok((b.pad(input, &all, with)?, vec![0; pad.len()]))
@@ -244,6 +252,8 @@ struct Pool {
     kernel: Vec<i64>,
     stride: Vec<i64>,
     pad: Vec<[i64; 2]>,
+    /// Padding of PyTorch that gives the same windows: symmetric, and at most half of the window.
+    symmetric: Option<Vec<i64>>,
     /// Sizes of the result, channels-last.
     made: [usize; 4],
 }
@@ -262,7 +272,7 @@ fn pool(b: &mut Builder<'_, '_>, [kernel, stride, pad, input]: [Id; 4]) -> Resul
         let steps = kernel.zip(stride).zip(pad).and_then(|((kernel, stride), [before, after])| {
             let fits = (0..*kernel).contains(before) && (0..*kernel).contains(after);
             let room = i64::try_from(size).ok()?.checked_add(before + after)? - kernel;
-            (fits && room >= 0).then_some(room / stride + 1)
+            (fits && room >= 0).then_some((room / stride).checked_add(1)?)
         });
         let steps = steps.and_then(|steps| usize::try_from(steps).ok());
         let steps = steps.ok_or_else(|| Error::invalid("a window or its padding is too large"))?;
@@ -270,7 +280,14 @@ fn pool(b: &mut Builder<'_, '_>, [kernel, stride, pad, input]: [Id; 4]) -> Resul
             *made = steps;
         }
     }
-    Ok(Pool { input, kernel, stride, pad, made })
+    let symmetric = [height, width].into_iter().enumerate().map(|(at, size)| {
+        let (kernel, stride, pad) = (*kernel.get(at)?, *stride.get(at)?, *pad.get(at)?);
+        let window = usize::try_from(kernel).ok()?;
+        let found = symmetric_padding(size, window, *made.get(at + 1)?, pad, [stride, 1])?;
+        (found <= kernel / 2).then_some(found)
+    });
+    let symmetric = symmetric.collect();
+    Ok(Pool { input, kernel, stride, pad, symmetric, made })
 }
 
 /// Adds `AVG_POOL2D`.
@@ -281,7 +298,8 @@ pub(super) fn average(
 ) -> Result<ValueId, Error> {
     let [kernel, stride, pad, _, input, input_zp, output_zp] = operands(ids)?;
     let zero_points = [zero_point(b, input_zp)?, zero_point(b, output_zp)?];
-    let Pool { input, kernel, stride, pad, made } = pool(b, [kernel, stride, pad, input])?;
+    let Pool { input, kernel, stride, pad, symmetric, made } =
+        pool(b, [kernel, stride, pad, input])?;
     let of = out.scalar_type;
     if !of.is_floating() {
         let flat: Vec<i64> = pad.iter().flatten().copied().collect();
@@ -294,15 +312,9 @@ pub(super) fn average(
     let input = b.permute(input, &channels_first(2))?;
     let [batch, tall, wide, channels] = made;
     let made = [batch, channels, tall, wide];
-    // PyTorch's padding is symmetric and at most half of the window.
-    let half = |(pad, kernel): (&[i64; 2], &i64)| pad[0] == pad[1] && pad[0] <= kernel / 2;
-    let is_plain = pad.iter().zip(&kernel).all(half);
+    let is_plain = symmetric.is_some();
     let divisor = if is_plain { b.none() } else { b.int(1) };
-    let all: Vec<[i64; 2]> = [[0, 0]; 2].iter().chain(&pad).copied().collect();
-    let (input, padding) = match is_plain {
-        true => (input, [pad.first(), pad.get(1)].map(|it| it.map_or(0, |pad| pad[0]))),
-        false => (b.pad(input, &all, 0.0)?, [0, 0]),
-    };
+    let (input, padding) = evened(b, input, symmetric, &pad, 0.0)?;
     let inputs = [
         input,
         b.ints(&kernel),
@@ -315,10 +327,13 @@ pub(super) fn average(
     ];
     let mut found = b.call(Operator::AVG_POOL2D, &inputs, of, &made);
     if !is_plain {
+        if tall.saturating_mul(wide) > 1 << 22 {
+            return Err(Error::unsupported("a large image with asymmetric padding"));
+        }
         let parts = parts(&pad, &kernel, &stride, [from.get(1), from.get(2)], [tall, wide]);
         let bytes: Vec<u8> = parts.iter().flat_map(|part| part.to_le_bytes()).collect();
         let shape = TensorType { scalar_type: ScalarType::Float, sizes: vec![1, 1, tall, wide] };
-        let counts = b.constant(&shape, Cow::Owned(bytes));
+        let counts = b.constant(&shape, Cow::Owned(bytes))?;
         let counts = b.cast(counts, of)?;
         found = b.same(Operator::DIV_TENSOR, &[found, counts])?;
     }
@@ -339,7 +354,7 @@ fn parts(
         let size = image.get(at).copied().flatten().map_or(0, |size| *size as i64);
         let count = |step: usize| {
             let start = (step as i64).saturating_mul(part(stride)) - before;
-            let end = (start + part(kernel)).min(size);
+            let end = start.saturating_add(part(kernel)).min(size);
             (end - start.max(0)).max(1) as f32
         };
         (0..made.get(at).copied().unwrap_or(0)).map(count).collect()
@@ -356,7 +371,8 @@ pub(super) fn largest(
 ) -> Result<ValueId, Error> {
     let [kernel, stride, pad, mode, input] = operands(ids)?;
     let mode = b.module.int(mode)?;
-    let Pool { mut input, kernel, stride, pad, made } = pool(b, [kernel, stride, pad, input])?;
+    let Pool { mut input, kernel, stride, pad, symmetric, made } =
+        pool(b, [kernel, stride, pad, input])?;
     let of = out.scalar_type;
     let lowest = match of {
         ScalarType::Char => f64::from(i8::MIN),
@@ -367,15 +383,7 @@ pub(super) fn largest(
         input = b.replace_nan(input, lowest)?;
     }
     let input = b.permute(input, &channels_first(2))?;
-    // PyTorch's padding is symmetric and at most half of the window.
-    let half = |(pad, kernel): (&[i64; 2], &i64)| pad[0] == pad[1] && pad[0] <= kernel / 2;
-    let (input, padding) = match pad.iter().zip(&kernel).all(half) {
-        true => (input, pad.iter().map(|pad| pad[0]).collect()),
-        false => {
-            let all: Vec<[i64; 2]> = [[0, 0]; 2].iter().chain(&pad).copied().collect();
-            (b.pad(input, &all, lowest)?, vec![0, 0])
-        }
-    };
+    let (input, padding) = evened(b, input, symmetric, &pad, lowest)?;
     let inputs =
         [input, b.ints(&kernel), b.ints(&stride), b.ints(&padding), b.ints(&[1, 1]), b.flag(false)];
     let [batch, tall, wide, channels] = made;
@@ -442,7 +450,8 @@ pub(super) fn resize(
         let steps = (size as i64).checked_sub(1)?.checked_mul(numerator)?;
         let room = steps.checked_sub(offset)?.checked_add(border)?;
         let is_positive = numerator > 0 && denominator > 0 && room >= 0;
-        usize::try_from(room.checked_div(denominator)? + 1).ok().filter(|_| is_positive)
+        let steps = room.checked_div(denominator)?.checked_add(1)?;
+        usize::try_from(steps).ok().filter(|_| is_positive)
     };
     let made = size(height, n_y, d_y, o_y, b_y).zip(size(width, n_x, d_x, o_x, b_x));
     let (tall, wide) = made.ok_or_else(|| Error::invalid("a scale or size is out of range"))?;

@@ -101,6 +101,7 @@ pub(crate) fn read<'p>(bytes: &'p [u8], arguments: &[Argument]) -> Result<Bound<
         )));
     }
     let mut graph = Graph::default();
+    let mut left = builder::MAX_OWN_BYTES;
     // Tensors by the index of their resource.
     let mut resources: BTreeMap<usize, ValueId> = BTreeMap::new();
     let arguments = arguments.split_at_checked(inputs.len()).unwrap_or_default();
@@ -109,7 +110,7 @@ pub(crate) fn read<'p>(bytes: &'p [u8], arguments: &[Argument]) -> Result<Bound<
         define(&mut resources, *resource, value)?;
     }
     for at in 0..container.segments.len() {
-        add_segment(&mut graph, &container, at, &mut resources, &mut budget)?;
+        add_segment(&mut graph, &container, at, &mut resources, (&mut budget, &mut left))?;
     }
     for (resource, argument) in outputs.iter().zip(arguments.1) {
         let value = resources.get(resource).copied();
@@ -137,7 +138,7 @@ fn add_segment<'p>(
     container: &Container<'p>,
     at: usize,
     resources: &mut BTreeMap<usize, ValueId>,
-    budget: &mut Budget,
+    (budget, left): (&mut Budget, &mut usize),
 ) -> Result<(), Error> {
     let Some(segment) = container.segments.get(at) else { return Ok(()) };
     let Some((module, entry_point)) = graph_module(container, at, budget)? else {
@@ -164,7 +165,7 @@ fn add_segment<'p>(
     let outside = segment.constants.iter().filter_map(|(number, constant)| {
         Some((*number, container.constants.get(*constant)?.bytes))
     });
-    let mut builder = Builder::new(&module, graph, outside.collect());
+    let mut builder = Builder::new(&module, graph, outside.collect(), left);
     for (index, id) in &entry.body.inputs {
         let (of, place) = entry.inputs.get(*index).copied().unwrap_or_default();
         let resource = resource(place)?;

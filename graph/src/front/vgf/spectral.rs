@@ -53,12 +53,12 @@ pub(super) fn transform(
     }
     let sign = if inverse { 1.0 } else { -1.0 };
     // The rows of the matrix are the positions in the input.
-    let [cosines, sines] = matrices(b, batch, [width, columns], sign, false);
+    let [cosines, sines] = matrices(b, batch, [width, columns], sign, false)?;
     let wide = |b: &mut Builder<'_, '_>, value: ValueId, matrix: ValueId| {
         b.call(Operator::BMM, &[value, matrix], ScalarType::Float, &[batch, height, columns])
     };
     let rows = multiplied(b, input, [cosines, sines], &wide)?;
-    let [cosines, sines] = matrices(b, batch, [height, height], sign, true);
+    let [cosines, sines] = matrices(b, batch, [height, height], sign, true)?;
     let tall = |b: &mut Builder<'_, '_>, value: ValueId, matrix: ValueId| {
         b.call(Operator::BMM, &[matrix, value], ScalarType::Float, &[batch, height, columns])
     };
@@ -94,7 +94,7 @@ fn matrices(
     [from, to]: [usize; 2],
     sign: f64,
     transposed: bool,
-) -> [ValueId; 2] {
+) -> Result<[ValueId; 2], Error> {
     let [rows, columns] = if transposed { [to, from] } else { [from, to] };
     let matrix = |b: &mut Builder<'_, '_>, function: fn(f64) -> f64| {
         let angle = |row: usize, column: usize| {
@@ -108,7 +108,8 @@ fn matrices(
         let data = Cow::Owned(values.collect());
         b.constant(&of, data)
     };
-    let pair = [matrix(b, libm::cos), matrix(b, libm::sin)];
     // Both operands of a batched multiplication have the batch.
-    pair.map(|value| b.expand(value, &[batch, rows, columns]).unwrap_or(value))
+    let (cosines, sines) = (matrix(b, libm::cos)?, matrix(b, libm::sin)?);
+    let sizes = [batch, rows, columns];
+    Ok([b.expand(cosines, &sizes)?, b.expand(sines, &sizes)?])
 }

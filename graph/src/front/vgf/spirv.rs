@@ -57,6 +57,9 @@ const MAX_DEPTH: usize = 16;
 /// Limit on the bytes of constants that a module states in fewer bytes than they have.
 const MAX_CONSTANT_BYTES: usize = 1 << 26;
 
+/// Limit on the values of an attribute, such as a shape.
+const MAX_ATTRIBUTE: usize = 1 << 10;
+
 /// Id of a SPIR-V result.
 pub(super) type Id = u32;
 
@@ -522,6 +525,9 @@ impl Module {
     /// The contents of a constant that the module states.
     fn bytes(&self, id: Id) -> Result<(ScalarType, Vec<u8>), Error> {
         let scalar_type = self.scalar_type(self.constant(id)?.0, 0)?;
+        if self.numel(self.constant(id)?.0, 0)? > MAX_ATTRIBUTE {
+            return Err(bad("an attribute with too many values"));
+        }
         match self.data(id)? {
             Data::Bytes(bytes) => Ok((scalar_type, bytes)),
             Data::Outside(_) => {

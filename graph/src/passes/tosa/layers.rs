@@ -27,7 +27,7 @@ pub(super) fn rescaled(
     if rescale.input_zp != 0 || !rescale.is_signed() || rewriter.uses(rescale.input) != 1 {
         return None;
     }
-    let node = rewriter.maker(rescale.input)?.clone();
+    let node = rewriter.producer(rescale.input)?.clone();
     match node.operator {
         Operator::TOSA_CONV2D | Operator::TOSA_DEPTHWISE_CONV2D => {
             convolution(rewriter, rescale, &node, out, takes)
@@ -57,16 +57,16 @@ fn viewed(rewriter: &mut Rewriter<'_, '_>, value: ValueId, sizes: &[usize], out:
 }
 
 /// Symmetric padding that gives the same windows: PyTorch ignores what windows do not reach.
-fn padding(
+pub(crate) fn symmetric_padding(
     size: usize,
     kernel: usize,
     made: usize,
     [before, after]: [i64; 2],
     [stride, dilation]: [i64; 2],
 ) -> Option<i64> {
-    let window = (kernel as i64 - 1).checked_mul(dilation)?.checked_add(1)?;
+    let window = (kernel as i64).checked_sub(1)?.checked_mul(dilation)?.checked_add(1)?;
     let room = (size as i64).checked_add(before.checked_mul(2)?)?.checked_sub(window)?;
-    let same = room >= 0 && room / stride + 1 == made as i64;
+    let same = room >= 0 && room.checked_div(stride)?.checked_add(1)? == made as i64;
     (before >= 0 && (before == after || same)).then_some(before)
 }
 
@@ -95,7 +95,9 @@ fn convolution(
     let weight = weight.clone();
     let (kernel, sizes, groups) = match (depthwise, &weight.sizes[..]) {
         (true, &[y, x, _, 1]) => ([y, x], vec![y, x, depth], depth),
-        (false, &[outputs, y, x, inputs]) => ([y, x], vec![outputs, y * x * inputs], 1),
+        (false, &[outputs, y, x, inputs]) => {
+            ([y, x], vec![outputs, y.saturating_mul(x).saturating_mul(inputs)], 1)
+        }
         _ => return None,
     };
     let factors = rescale.factors();
@@ -129,8 +131,8 @@ fn convolution(
         return None;
     };
     let pad = [
-        padding(height, kernel[0], tall, [top, bottom], [sy, dy])?,
-        padding(width, kernel[1], wide, [left, right], [sx, dx])?,
+        symmetric_padding(height, kernel[0], tall, [top, bottom], [sy, dy])?,
+        symmetric_padding(width, kernel[1], wide, [left, right], [sx, dx])?,
     ];
     let stride = ints(rewriter, &[sy, sx]);
     let dilation = ints(rewriter, &[dy, dx]);
@@ -209,7 +211,7 @@ fn convolution(
 
 /// An int8 tensor that is rescaled to int32: its zero point and its factor.
 fn operand(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, i64, f64)> {
-    let rescale = Rescale::maker(rewriter, id)?;
+    let rescale = Rescale::producer(rewriter, id)?;
     let is_char = rewriter.scalar_type(rescale.input)? == ScalarType::Char;
     let is_plain = is_char && rescale.is_signed() && rescale.output_zp == 0;
     let in_range = (-128..=127).contains(&rescale.input_zp);
@@ -309,8 +311,8 @@ pub(super) fn averaged(
     };
     let size = |kernel: i64| usize::try_from(kernel).unwrap_or(0);
     let pad = [
-        padding(height, size(ky), tall, [top, bottom], [sy, 1])?,
-        padding(width, size(kx), wide, [left, right], [sx, 1])?,
+        symmetric_padding(height, size(ky), tall, [top, bottom], [sy, 1])?,
+        symmetric_padding(width, size(kx), wide, [left, right], [sx, 1])?,
     ];
     // PyTorch's padding is at most half of the window.
     if pad[0] > ky / 2 || pad[1] > kx / 2 {
