@@ -15,7 +15,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::thread::ScopedJoinHandle;
 use torchlet_core::{BundledProgram, DataMap, Limits, Program, ProgramError, Registry};
-use torchlet_graph::front::{is_exported_for_device, xnnpack};
+use torchlet_graph::front::{is_exported_for_device, runs_only_compiled};
 use torchlet_graph::{self as graph, Package, Report, blob};
 
 /// Device that a program runs on.
@@ -292,16 +292,17 @@ impl Delegates {
 }
 
 impl Compiling<'_> {
-    /// Whether the program has XNNPACK delegates, and no registered backend runs them.
+    /// Whether the program has delegates that run only compiled, and no registered backend runs
+    /// them.
     fn needs_compiler(&self, open: &OpenProgram) -> bool {
         let program = open.program();
         let methods = program.method_names().into_iter().flatten().flatten();
         let mut methods = methods.filter_map(|name| program.method_meta(name).ok());
-        self.registry.backend(xnnpack::BACKEND).is_none()
-            && methods.any(|meta| {
-                (0..meta.delegate_count())
-                    .any(|it| meta.delegate_backend(it) == Some(xnnpack::BACKEND))
-            })
+        methods.any(|meta| {
+            let mut backends =
+                (0..meta.delegate_count()).filter_map(|it| meta.delegate_backend(it));
+            backends.any(|it| runs_only_compiled(it) && self.registry.backend(it).is_none())
+        })
     }
 
     /// Recompiles a program for the CPU and a device, if a device may be worthwhile.

@@ -25,6 +25,10 @@ const ROUNDS: usize = 160;
 const DAMAGES: usize = 60;
 const BLOB: usize = 1200;
 
+/// Number of mutations of each VGF file, and the part of it that is damaged, in bytes.
+const VGF_DAMAGES: usize = 200;
+const VGF_BYTES: usize = 12_000;
+
 /// Folders of the fixtures.
 const FOLDERS: [&str; 5] = [
     "tests/fixtures",
@@ -221,6 +225,44 @@ fn delegates_for_xnnpack() {
             torchlet_fuzz::targets::compile(&damaged);
         }
     }
+}
+
+/// Damages anywhere in VGF files: header, tables, SPIR-V words, constants.
+#[test]
+fn vgf_files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/vgf");
+    let mut rounds = 0;
+    for (seed, name) in (1..).zip([
+        "network/attention_int8",
+        "network/convolutions_fp32",
+        "network/convolutions_int8",
+        "operators/fp32",
+        "operators/int16",
+        "operators/int8",
+    ]) {
+        let bytes = std::fs::read(folder.join(format!("{name}.bpte"))).unwrap();
+        let start = bytes.windows(4).position(|four| four == b"VGF1").unwrap();
+        let mut random = torchlet_fuzz::mutate::Random::new(seed);
+        for round in 0..VGF_DAMAGES {
+            let mut damaged = bytes.clone();
+            for _ in 0..=random.below(3) {
+                // The first modules and tables follow the header.
+                let at = start + random.below((bytes.len() - start - 8).min(VGF_BYTES));
+                let number = [0, 1, 2, 3, 64, 0x7fff_ffff, u32::MAX][random.below(7)];
+                match round % 4 {
+                    0 => damaged[at] = damaged[at].wrapping_add(1),
+                    1 => damaged[at] ^= 1 << random.below(8),
+                    // Ids and lengths are whole words.
+                    2 => damaged[at & !3] = (number as u8).wrapping_add(damaged[at]),
+                    _ => damaged[at..at + 4].copy_from_slice(&number.to_le_bytes()),
+                }
+            }
+            torchlet_fuzz::targets::compile(&damaged);
+            rounds += 1;
+        }
+        torchlet_fuzz::targets::compile(&bytes);
+    }
+    assert!(rounds >= 1000);
 }
 
 #[test]

@@ -48,6 +48,7 @@ pub mod spatial;
 mod special;
 pub mod spectral;
 mod table;
+pub mod tosa;
 mod types;
 mod variants;
 mod walk;
@@ -148,6 +149,12 @@ const FAMILIES: &[&[Kernel]] = &[
     quantized::cortex_m::LINEAR,
     quantized::cortex_m::CONVOLUTION,
     quantized::cortex_m::POOLING,
+    tosa::CONVOLUTION,
+    tosa::ELEMENTWISE,
+    tosa::POOLING,
+    tosa::PRODUCT,
+    tosa::RESCALING,
+    tosa::RESIZING,
 ];
 
 /// Kernels of the feature `linalg-special`: `torch.linalg` and `torch.special`, beyond ExecuTorch's

@@ -484,6 +484,19 @@ extern const torchlet_kernel torchlet_kernel_quantized_decomposed_quantize_per_c
 extern const torchlet_kernel torchlet_kernel_quantized_decomposed_quantize_per_tensor_Tensor_out;
 extern const torchlet_kernel torchlet_kernel_quantized_decomposed_quantize_per_tensor_out;
 extern const torchlet_kernel torchlet_kernel_quantized_decomposed_quantize_per_token_out;
+extern const torchlet_kernel torchlet_kernel_tosa_arithmetic_right_shift_out;
+extern const torchlet_kernel torchlet_kernel_tosa_avg_pool2d_out;
+extern const torchlet_kernel torchlet_kernel_tosa_clz_out;
+extern const torchlet_kernel torchlet_kernel_tosa_conv2d_out;
+extern const torchlet_kernel torchlet_kernel_tosa_conv3d_out;
+extern const torchlet_kernel torchlet_kernel_tosa_depthwise_conv2d_out;
+extern const torchlet_kernel torchlet_kernel_tosa_logical_right_shift_out;
+extern const torchlet_kernel torchlet_kernel_tosa_matmul_out;
+extern const torchlet_kernel torchlet_kernel_tosa_mul_out;
+extern const torchlet_kernel torchlet_kernel_tosa_rescale_out;
+extern const torchlet_kernel torchlet_kernel_tosa_resize_out;
+extern const torchlet_kernel torchlet_kernel_tosa_table_out;
+extern const torchlet_kernel torchlet_kernel_tosa_transpose_conv2d_out;
 
 /* Kernels of torch.linalg and torch.special, in libraries with the feature `linalg-special` or `std`. */
 extern const torchlet_kernel torchlet_kernel_aten__linalg_det_result;

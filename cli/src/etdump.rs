@@ -8,7 +8,7 @@ use crate::terminal::{FAINT, WARN, bytes, count, paint};
 use std::path::Path;
 use std::sync::Arc;
 use torchlet::core::{Event, EventKind, EventTracer, OutputValue};
-use torchlet::graph::front::xnnpack;
+use torchlet::graph::front::runs_only_compiled;
 use torchlet::{Module, Origin, RunOn, Value};
 use torchlet_devtools::{Recorder, Recording, etdump};
 
@@ -30,7 +30,7 @@ pub(crate) fn recorder(options: &RecordingOptions) -> Option<Recorder> {
 }
 
 /// Opens a program with a recorder attached. Instruction indices are those of the file, unless a
-/// backend was chosen or the program has XNNPACK delegates, which only run compiled.
+/// backend was chosen or the program has XNNPACK or VGF delegates, which run only compiled.
 pub(crate) fn open(
     path: &Path,
     options: &ModelOptions,
@@ -46,12 +46,12 @@ pub(crate) fn open(
     for name in module.method_names()? {
         let meta = module.method_meta(&name)?;
         let mut delegates = (0..meta.delegate_count()).map(|index| meta.delegate_backend(index));
-        if delegates.any(|backend| backend == Some(xnnpack::BACKEND)) {
+        if delegates.any(|backend| backend.is_some_and(runs_only_compiled)) {
             let module = open(options)?;
             if matches!(module.origin(), Origin::Compiled | Origin::Cached) {
                 warn(
-                    "the program has XNNPACK delegates and was compiled, so instruction indices \
-                     differ from its ETRecord's",
+                    "the program has XNNPACK or VGF delegates and was compiled, so instruction \
+                     indices differ from its ETRecord's",
                 );
             }
             return Ok(module);

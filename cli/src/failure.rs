@@ -4,7 +4,7 @@ use crate::containers::{instead, needs};
 use std::fmt;
 use torchlet::core::InitError;
 use torchlet::core::error::InstructionError;
-use torchlet::graph::front::{is_exported_for_device, xnnpack};
+use torchlet::graph::front::{is_exported_for_device, runs_only_compiled};
 use torchlet::{DEVICE_APIS, Error};
 use torchlet_page::PageError;
 
@@ -25,7 +25,7 @@ fn is_of_device(backend: &str) -> bool {
 
 /// Whether a front end reads delegates of a backend.
 fn is_read(backend: &str) -> bool {
-    backend == xnnpack::BACKEND || is_exported_for_device(backend)
+    runs_only_compiled(backend) || is_exported_for_device(backend)
 }
 
 impl fmt::Display for Failure {

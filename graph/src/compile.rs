@@ -7,8 +7,8 @@ use crate::emit::Emitter;
 use crate::error::Error;
 use crate::front::delegate::{graph_of, is_for_device};
 use crate::front::joined;
-use crate::front::xnnpack;
 use crate::front::{CallOrigin, Copies, FrontEnd, Origins, Run, Vocabulary};
+use crate::front::{runs_only_compiled, xnnpack};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
 use crate::named::{Constants, Named, of_program};
@@ -41,7 +41,7 @@ pub struct Compiled<'p> {
 /// registry run the calls that no processor supports.
 ///
 /// # Errors
-/// The program is malformed, or has an XNNPACK delegate that can neither be compiled nor run.
+/// The program is malformed, or has an XNNPACK or VGF delegate that can neither be compiled nor run.
 pub fn compile<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
@@ -115,16 +115,16 @@ pub(crate) fn compile_read<'p>(
     Ok(Compiled { program: compiled, report })
 }
 
-/// Returns an error if a method still has an XNNPACK delegate and the registry has no XNNPACK
-/// backend.
+/// Returns an error if a method still has a delegate that runs only compiled and the registry has
+/// no backend for it.
 fn left_behind(method: &MethodReport, registry: &Registry<'_>) -> Option<Error> {
-    let is_left = method.delegates.iter().any(|backend| backend == xnnpack::BACKEND);
-    if !is_left || registry.backend(xnnpack::BACKEND).is_some() {
-        return None;
-    }
+    let mut backends = method.delegates.iter();
+    let is_left = |it: &&String| runs_only_compiled(it) && registry.backend(it).is_none();
+    let backend = backends.find(is_left)?;
     let apart = method.unreadable_delegates.first().map(|(_, why)| why);
     let why = apart.or(method.unchanged_reason.as_ref()).map_or("", String::as_str);
-    Some(Error::Unsupported(format!("XNNPACK delegate: {why}")))
+    let kind = if backend == xnnpack::BACKEND { "XNNPACK" } else { "VGF" };
+    Some(Error::Unsupported(format!("{kind} delegate: {why}")))
 }
 
 /// Why a method is left unchanged if no processor supports any of its calls.
@@ -351,10 +351,16 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let by_kernels = |graph: &Graph<'_>, node: &Node| {
             kernels && lower::portable::integers::accepts(graph, node, self.registry)
         };
-        let fused = passes::quantized::run(&mut graph, &mut |graph, node| {
+        let by_targets = &mut |graph: &Graph<'_>, node: &Node| {
             asked.clone().any(|target| target.accepts(graph, node).is_ok())
-                || by_kernels(graph, node)
-        });
+        };
+        // Kernels compute TOSA's integers exactly, so they need no other operators.
+        let fused = passes::tosa::run(&mut graph, by_targets);
+        let fused = fused
+            + passes::quantized::run(&mut graph, &mut |graph, node| {
+                asked.clone().any(|target| target.accepts(graph, node).is_ok())
+                    || by_kernels(graph, node)
+            });
         // Only the preferred processor decides about these passes, so that they do not move calls
         // away from it just to save memory.
         let mut first = self.processors.targets.iter();

@@ -67,6 +67,9 @@
 //!   element.
 //! - `torchlet.rounded_rows(x)` quantizes each row of `x` to 8 bits with the parameters of
 //!   `choose_qparams_per_token_asymmetric`, and dequantizes it again.
+//!
+//! `tosa.*` operators have TOSA's exact integer arithmetic; their meaning is that of the TOSA 1.0
+//! specification. Images are channels-last; attributes that are constant in TOSA are integers.
 
 mod describe;
 mod shared;
@@ -124,6 +127,7 @@ macro_rules! families {
 families! {
     attention, convolution, cortex_m, creation, elementwise, fused, indexing, linear,
     linear_algebra, normalization, pooling, quantized, random, reduction, shape, special, symbolic,
+    tosa,
 }
 
 /// All operators, sorted by functional name.

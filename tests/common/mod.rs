@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use torchlet::core::{ProgramError, TestCase, ValueRef};
-use torchlet::graph::front::xnnpack;
+use torchlet::graph::front::runs_only_compiled;
 use torchlet::{Error, Module, ModuleBuilder, RunOn, Tensor, Value};
 
 /// An entry of the manifest.
@@ -65,7 +65,7 @@ pub(crate) fn programs() -> Vec<Fixture> {
         fixture
             .backends
             .iter()
-            .all(|backend| backend == "VulkanBackend" || backend == xnnpack::BACKEND)
+            .all(|backend| backend == "VulkanBackend" || runs_only_compiled(backend))
             && !fixture.operators.iter().any(|name| MISSING.contains(&name.as_str()))
     };
     let programs: Vec<Fixture> = fixtures().into_iter().filter(known).collect();

@@ -3,7 +3,7 @@
 //! Payloads are untrusted: a part that exceeds its container is ignored.
 
 mod vendors;
-mod vgf;
+pub(crate) mod vgf;
 
 use crate::failure::Failure;
 use serde_json::{Value, json};
@@ -172,7 +172,6 @@ pub(crate) fn needs(backend: &str) -> Option<&'static str> {
         "EnnBackend" => "Samsung's NPUs, on Exynos processors",
         "NeutronBackend" => "NXP's Neutron NPUs, on i.MX processors",
         "EthosUBackend" | "ArmBackend" => "Arm's Ethos-U NPUs, beside Cortex-M processors",
-        "VgfBackend" => "GPUs with Arm's ML extensions for Vulkan",
         "OpenvinoBackend" => "Intel's OpenVINO, on Intel's processors",
         "CudaBackend" => "NVIDIA's GPUs (AOTInductor)",
         "CadenceBackend" => "Cadence's DSPs",

@@ -1,60 +1,40 @@
-//! Arm's VGF files, version 0, as published in `ai-ml-sdk-vgf-library`. A header locates four
-//! sections (modules, model sequence, resources, constants), each a flatbuffer. In newer files the
-//! constants section is a table of offsets instead.
+//! Parts of Arm's VGF files, as the compiler's front end reads them.
 
-use super::{MAX_PARTS, Part, part, u32_at, u64_at};
+use super::{MAX_PARTS, Part};
 use std::ops::Range;
-use torchlet::core::format::Malformed;
-use torchlet::core::format::flatbuffer::{Table, Vector};
+use torchlet::graph::front::vgf::{Code, Container, Module, SegmentKind, sections};
 
-torchlet::core::flatbuffer_table! { ModuleTable { 0 modules: Vector<'a, Module<'a>>, } }
-torchlet::core::flatbuffer_table! {
-    Module {
-        0 kind: u8,
-        1 name: &'a str,
-        3 language: u8,
-        4 code: Code<'a>,
-    }
-}
-torchlet::core::flatbuffer_table! {
-    /// SPIR-V words.
-    Code { 0 words: Vector<'a, u32>, }
-}
-torchlet::core::flatbuffer_table! {
-    /// GLSL or HLSL source.
-    Text { 0 text: &'a str, }
-}
-torchlet::core::flatbuffer_table! { OldConstants { 0 data: Vector<'a, OldConstant<'a>>, } }
-torchlet::core::flatbuffer_table! { OldConstant { 2 raw: Vector<'a, u8>, } }
-
-/// Header offset of each section's position and size, and the section's file name.
-const SECTIONS: [(usize, &str); 4] =
-    [(16, "modules.fb"), (32, "sequence.fb"), (48, "resources.fb"), (64, "constants.section")];
-
-/// Magic of a constants section that is a table.
-const TABLE_MARK: &[u8] = b"CONST00\0";
-const TABLE_HEADER: usize = 16;
-const TABLE_ENTRY: usize = 24;
+/// File name of each section.
+const SECTIONS: [&str; 4] = ["modules.fb", "sequence.fb", "resources.fb", "constants.section"];
 
 /// Returns the sections, the code modules and the constants.
 pub(super) fn parts(bytes: &[u8]) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
-    for (at, name) in SECTIONS {
-        let (start, size) = (u64_at(bytes, at)?, u64_at(bytes, at + 8)?);
-        if size > 0 {
-            parts.push(part(name, start, size, bytes.len())?);
-        }
+    for (name, section) in SECTIONS.into_iter().zip(sections(bytes).ok()?) {
+        push(&mut parts, bytes, name.to_owned(), section);
     }
-    let section = |name: &str| {
-        let found = parts.iter().find(|part| part.name == name);
-        found.map(|part| part.range.clone()).unwrap_or_default()
-    };
-    let (modules, constants) = (section(SECTIONS[0].1), section(SECTIONS[3].1));
     // Sections that cannot be parsed are still extracted as a whole.
-    let modules = self::modules(bytes, modules).unwrap_or_default();
-    let constants = self::constants(bytes, constants).unwrap_or_default();
-    parts.extend(modules.into_iter().chain(constants).take(MAX_PARTS));
+    let Ok(container) = Container::read(bytes) else { return Some(parts) };
+    for (number, module) in container.modules.iter().enumerate() {
+        let (code, ending) = code(module);
+        let name: String = module.name.chars().take(80).collect();
+        let name = name.replace(['/', '\\'], "_");
+        let name = format!("modules/{number}_{}_{name}.{ending}", kind(module.kind));
+        push(&mut parts, bytes, name, code);
+    }
+    for constant in &container.constants {
+        push(&mut parts, bytes, format!("constants/{}.bin", constant.resource), constant.bytes);
+    }
     Some(parts)
+}
+
+/// Adds a part, unless it is empty or there are too many.
+fn push(parts: &mut Vec<Part>, container: &[u8], name: String, bytes: &[u8]) {
+    if let Some(range) = range_of(container, bytes).filter(|range| !range.is_empty())
+        && parts.len() < MAX_PARTS
+    {
+        parts.push(Part { name, range });
+    }
 }
 
 /// The range of a slice of `container`.
@@ -64,55 +44,58 @@ fn range_of(container: &[u8], bytes: &[u8]) -> Option<Range<usize>> {
     Some(start..end)
 }
 
-fn modules(bytes: &[u8], section: Range<usize>) -> Result<Vec<Part>, Malformed> {
-    let Some(table) = bytes.get(section).filter(|section| !section.is_empty()) else {
-        return Ok(Vec::new());
-    };
-    let mut parts = Vec::new();
-    for (number, module) in ModuleTable(Table::root(table)?).modules()?.iter().enumerate() {
-        let module = module?;
-        let Some(code) = module.code()? else { continue };
-        let (code, ending) = match module.language()? {
-            1 => (code.words()?.bytes(), "spv"),
-            2 => (Text(code.0).text()?.unwrap_or("").as_bytes(), "glsl"),
-            3 => (Text(code.0).text()?.unwrap_or("").as_bytes(), "hlsl"),
-            _ => continue,
-        };
-        let kind = if module.kind()? == 1 { "graph" } else { "compute" };
-        let name: String = module.name()?.unwrap_or("").chars().take(80).collect();
-        let name = format!("modules/{number}_{kind}_{}.{ending}", name.replace(['/', '\\'], "_"));
-        if let Some(range) = range_of(bytes, code).filter(|range| !range.is_empty()) {
-            parts.push(Part { name, range });
-        }
-        if parts.len() == MAX_PARTS {
-            break;
-        }
+/// The code of a module, and the ending of its file.
+fn code<'p>(module: &Module<'p>) -> (&'p [u8], &'static str) {
+    match module.code {
+        Code::SpirV(bytes) => (bytes, "spv"),
+        Code::Glsl(text) => (text.as_bytes(), "glsl"),
+        Code::Hlsl(text) => (text.as_bytes(), "hlsl"),
+        _ => (&[], ""),
     }
-    Ok(parts)
 }
 
-fn constants(bytes: &[u8], section: Range<usize>) -> Option<Vec<Part>> {
-    let table = bytes.get(section.clone())?;
-    let name = |number: usize| format!("constants/{number}.bin");
-    if table.starts_with(TABLE_MARK) {
-        let count = u64_at(table, TABLE_MARK.len())?;
-        let data = count.checked_mul(TABLE_ENTRY)?.checked_add(TABLE_HEADER)?;
-        let mut parts = Vec::new();
-        for number in 0..count.min(MAX_PARTS) {
-            let entry = TABLE_HEADER + number * TABLE_ENTRY;
-            let (size, offset) = (u64_at(table, entry + 8)?, u64_at(table, entry + 16)?);
-            let start = section.start.checked_add(data)?.checked_add(offset)?;
-            parts.push(part(name(u32_at(table, entry)?), start, size, section.end)?);
-        }
-        return Some(parts);
+fn kind(kind: SegmentKind) -> &'static str {
+    match kind {
+        SegmentKind::Graph => "graph",
+        SegmentKind::Compute => "compute",
     }
-    let table = OldConstants(Table::root(table).ok()?);
-    let mut parts = Vec::new();
-    for (number, constant) in table.data().ok()?.iter().take(MAX_PARTS).enumerate() {
-        let raw = constant.ok()?.raw().ok()?;
-        parts.push(Part { name: name(number), range: range_of(bytes, raw.bytes())? });
+}
+
+/// Maximum number of lines about each kind of part.
+const MAX_LINES: usize = 40;
+
+/// Describes modules, segments and resources, a line each; empty if the file cannot be read.
+pub(crate) fn describe(bytes: &[u8]) -> Vec<String> {
+    let Ok(container) = Container::read(bytes) else { return Vec::new() };
+    let [major, minor, patch] = container.version;
+    let mut lines = vec![format!("VGF {major}.{minor}.{patch}")];
+    for (number, module) in container.modules.iter().enumerate().take(MAX_LINES) {
+        let (code, ending) = code(module);
+        let (kind, name) = (kind(module.kind), printable(module.name));
+        lines.push(format!("module {number}  {kind} {name}, {} bytes of {ending}", code.len()));
     }
-    Some(parts)
+    for (number, segment) in container.segments.iter().enumerate().take(MAX_LINES) {
+        let (kind, name) = (kind(segment.kind), printable(segment.name));
+        let (bindings, constants) = (segment.bindings.len(), segment.constants.len());
+        lines.push(format!(
+            "segment {number}  {kind} {name} of module {}: {bindings} bindings, {constants} \
+             constants",
+            segment.module
+        ));
+    }
+    for (number, resource) in container.resources.iter().enumerate().take(MAX_LINES) {
+        let format = resource
+            .format_name()
+            .map_or_else(|| format!("format {}", resource.format), |name| name.to_owned());
+        let shape: Vec<u64> = resource.shape.iter().copied().take(8).collect();
+        lines.push(format!("resource {number}  {} {format} {shape:?}", resource.category.name()));
+    }
+    lines
+}
+
+/// The start of a name, without control characters.
+fn printable(name: &str) -> String {
+    name.chars().filter(|letter| !letter.is_control()).take(80).collect()
 }
 
 #[cfg(test)]
@@ -174,7 +157,7 @@ mod tests {
     }
 
     fn constants_table() -> Vec<u8> {
-        let mut table = TABLE_MARK.to_vec();
+        let mut table = b"CONST00\0".to_vec();
         table.extend(1u64.to_le_bytes());
         table.extend(7u32.to_le_bytes());
         table.extend((-1i32).to_le_bytes());

@@ -1,6 +1,7 @@
 //! Collects the facts about a program that `inspect` shows.
 
 use crate::cases;
+use crate::containers;
 use crate::failure::Failure;
 use crate::inputs::describe;
 use std::borrow::Cow;
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use torchlet::core::{
     Blob, DataMap, InstructionName, MethodMeta, ProgramError, ShapeDynamism, TableUse, ValueMeta,
 };
-use torchlet::graph::front::{Summary, summarize, xnnpack};
+use torchlet::graph::front::{Summary, runs_only_compiled, summarize, vgf};
 use torchlet::graph::operators;
 use torchlet::{DEVICE_APIS, Error, Limits, MemoryReport, Module};
 use torchlet_build::Target;
@@ -99,6 +100,8 @@ pub(crate) struct Delegate {
 
 /// Contents of a delegate.
 pub(crate) struct Graph {
+    /// Modules, segments and resources, if the format has them.
+    pub(crate) parts: Vec<String>,
     pub(crate) operators: Vec<Operator>,
     pub(crate) constants: usize,
     pub(crate) constant_bytes: u64,
@@ -189,7 +192,7 @@ impl Method {
         };
         let missing_backends: Vec<String> = missing_backends;
         let (compiled, missing_backends): (Vec<String>, Vec<String>) =
-            missing_backends.into_iter().partition(|backend| backend == xnnpack::BACKEND);
+            missing_backends.into_iter().partition(|backend| runs_only_compiled(backend));
         let memory = match memory {
             Err(_)
                 if !compiled.is_empty()
@@ -228,7 +231,7 @@ impl Method {
     }
 }
 
-/// Why the memory use of programs for XNNPACK is unknown.
+/// Why the memory use of programs for XNNPACK and VGF is unknown.
 const COMPILED: &str = "it depends on the compilation at load time, see --plan";
 
 fn on_target(module: &Module, meta: &MethodMeta<'_>, target: &Target) -> Result<OnTarget, String> {
@@ -307,7 +310,7 @@ fn delegate(meta: &MethodMeta<'_>, index: usize, calls: usize) -> Result<Delegat
 /// parsed.
 fn graph(backend: &str, processed: &Blob<'_>) -> Option<Graph> {
     let api = DEVICE_APIS.iter().find(|api| api.backend_name() == backend);
-    if backend != xnnpack::BACKEND && api.is_none() {
+    if !runs_only_compiled(backend) && api.is_none() {
         return None;
     }
     let bytes = match processed.lend() {
@@ -318,6 +321,8 @@ fn graph(backend: &str, processed: &Blob<'_>) -> Option<Graph> {
             Cow::Owned(bytes)
         }
     };
+    let parts =
+        if backend == vgf::BACKEND { containers::vgf::describe(&bytes) } else { Vec::new() };
     let Summary { calls, constants, constant_bytes, .. } = summarize(&bytes).ok()?;
     let supported = |name: &str| operators::Operator::named(name);
     let operator = |(name, calls): (String, usize)| Operator {
@@ -325,7 +330,8 @@ fn graph(backend: &str, processed: &Blob<'_>) -> Option<Graph> {
         name,
         calls,
     };
-    Some(Graph { operators: calls.into_iter().map(operator).collect(), constants, constant_bytes })
+    let operators = calls.into_iter().map(operator).collect();
+    Some(Graph { parts, operators, constants, constant_bytes })
 }
 
 type Tensors = (Vec<Weights>, Vec<(String, String)>);

@@ -49,6 +49,7 @@ fn operators(operators: &[Operator]) -> Vec<Value> {
 
 fn graph(graph: &Graph) -> Value {
     json!({
+        "parts": graph.parts,
         "operators": operators(&graph.operators),
         "constants": graph.constants,
         "constant_bytes": graph.constant_bytes,

@@ -6,7 +6,7 @@ use anstream::println;
 use std::path::Path;
 use torchlet::MemoryReport;
 use torchlet::core::TableUse;
-use torchlet::graph::front::xnnpack;
+use torchlet::graph::front::runs_only_compiled;
 
 /// Maximum number of names shown per list.
 const MAX_NAMES: usize = 8;
@@ -83,7 +83,7 @@ fn show_method(method: &Method, description: &Description) {
         let size = bytes(delegate.bytes);
         let missing = if method.missing_backends.contains(&delegate.backend) {
             paint(BAD, "  not available")
-        } else if delegate.backend == xnnpack::BACKEND {
+        } else if runs_only_compiled(&delegate.backend) {
             paint(FAINT, ", compiled when the program is loaded")
         } else {
             String::new()
@@ -147,6 +147,9 @@ fn show_graph(graph: &Graph) {
         count(calls, "operator call"),
         format!("{} with {}", count(graph.constants, "constant"), bytes(graph.constant_bytes)),
     ];
+    for part in &graph.parts {
+        println!("    {part}");
+    }
     println!("    {}", paint(FAINT, summary.join(", ")));
     show_calls(&graph.operators);
 }

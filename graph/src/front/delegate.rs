@@ -1,7 +1,7 @@
 //! Reads the graph of a delegate and binds it to the delegate's call in the method.
 
 use super::vulkan::{self, Argument, Bound};
-use super::xnnpack;
+use super::{vgf, xnnpack};
 use crate::blob;
 use crate::error::Error;
 use crate::graph::{Graph, Value};
@@ -12,13 +12,14 @@ use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 
-/// Whether a delegate's graph can be read: blobs of the Vulkan and XNNPACK partitioners, and blobs
-/// of this compiler for any backend.
+/// Whether a delegate's graph can be read: blobs of the Vulkan, XNNPACK and VGF partitioners, and
+/// blobs of this compiler for any backend.
 pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
     let bytes = &delegate.processed;
     match &*delegate.backend {
         vulkan::BACKEND if vulkan::is_blob(bytes) => true,
         xnnpack::BACKEND if xnnpack::is_blob(bytes) => true,
+        vgf::BACKEND if vgf::is_blob(bytes) => true,
         _ => blob::is_blob(bytes),
     }
 }
@@ -27,6 +28,12 @@ pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
 /// CPU whose exported delegates this compiler can read.
 pub fn is_exported_for_device(backend: &str) -> bool {
     backend == vulkan::BACKEND
+}
+
+/// Whether delegates of a backend run only compiled: this compiler reads them, and none of the
+/// project's backends runs them as exported.
+pub fn runs_only_compiled(backend: &str) -> bool {
+    [xnnpack::BACKEND, vgf::BACKEND].contains(&backend)
 }
 
 /// Reads the keys of the named data that a delegate uses; `None` if its format is unknown.
@@ -40,12 +47,16 @@ pub(crate) fn keys(bytes: &[u8]) -> Result<Option<Vec<&str>>, Error> {
     if vulkan::is_blob(bytes) {
         return vulkan::keys(bytes).map(Some);
     }
+    if vgf::is_blob(bytes) {
+        return Ok(Some(Vec::new()));
+    }
     xnnpack::is_blob(bytes).then(|| xnnpack::keys(bytes)).transpose()
 }
 
 /// Whether a delegate was lowered for a device other than the CPU.
 pub(crate) fn is_for_device(delegate: &Delegate<'_>) -> bool {
-    delegate.backend != xnnpack::BACKEND
+    // VGF programs are for devices that few machines have.
+    !runs_only_compiled(&delegate.backend)
 }
 
 /// Reads the graph of a delegate, and binds it to the arguments of a call.
@@ -59,6 +70,9 @@ pub(crate) fn read<'p>(
 ) -> Result<Bound<'p>, Error> {
     if xnnpack::is_blob(bytes) {
         return xnnpack::read(bytes, named, arguments);
+    }
+    if vgf::is_blob(bytes) {
+        return vgf::read(bytes, arguments);
     }
     if !blob::is_blob(bytes) {
         return Bound::new(vulkan::read(bytes, named)?, arguments);

@@ -1,7 +1,7 @@
 //! Summaries of delegates in any supported format.
 
 use super::summary::Summary;
-use super::{vulkan, xnnpack};
+use super::{vgf, vulkan, xnnpack};
 use crate::blob;
 use crate::error::Error;
 
@@ -14,6 +14,8 @@ pub fn summarize(processed: &[u8]) -> Result<Summary, Error> {
         blob::summarize(processed)
     } else if xnnpack::is_blob(processed) {
         xnnpack::summarize(processed)
+    } else if vgf::is_blob(processed) {
+        vgf::summarize(processed)
     } else {
         vulkan::summarize(processed)
     }

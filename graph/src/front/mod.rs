@@ -10,12 +10,13 @@ mod optional;
 mod origins;
 mod program;
 mod summary;
+pub mod vgf;
 mod vocabulary;
 pub mod vulkan;
 pub mod xnnpack;
 
 pub(crate) use constants::Copies;
-pub use delegate::is_exported_for_device;
+pub use delegate::{is_exported_for_device, runs_only_compiled};
 pub use formats::summarize;
 pub use origins::CallOrigin;
 pub(crate) use origins::Origins;

@@ -12,8 +12,8 @@
 //! [`PASSES`] does not contain the passes that depend on the processor:
 //!
 //! - [`permuted`] and [`strided`] need certain operators.
-//! - [`quantized`], [`dynamic`], [`dynamic_convolution`], [`lookup`] and [`volumes`] query which
-//!   calls a processor supports, and run before constant folding.
+//! - [`tosa`], [`quantized`], [`dynamic`], [`dynamic_convolution`], [`lookup`] and [`volumes`]
+//!   query which calls a processor supports, and run before constant folding.
 //! - [`pieces`] depends on a single device and is run by backends.
 //! - [`epilogue`] fuses the calls for which a processor has [fused forms](crate::FusedForms).
 //!   Backends run it when they load a region, since compiled programs contain the calls before
@@ -42,6 +42,7 @@ mod shapes;
 pub mod strided;
 #[cfg(test)]
 pub(crate) mod text;
+pub mod tosa;
 pub mod uses;
 pub mod verify;
 mod views;

@@ -1,0 +1,196 @@
+//! Replaces integer operators of TOSA by int8 operators: a layer with its rescaling, and others.
+//!
+//! TOSA spells a quantized layer as its exact integer parts: sums of products, then `RESCALE`. With
+//! int8 activations and constant parameters,
+//!
+//! - `CONV2D` and `DEPTHWISE_CONV2D` with a rescaling become `et_vk.q8ta_conv2d` or, on a single
+//!   pixel, `et_vk.q8ta_linear`;
+//! - sums, differences and products of two rescaled tensors, rescaled, become `et_vk.q8ta_add` and
+//!   `torchlet.q8ta_mul`;
+//! - `AVG_POOL2D` becomes `torchlet.q8ta_avg_pool2d`;
+//! - `TABLE`, `CLAMP`, and `RESCALE` from int8 to int8 become `torchlet.q8ta_lookup`.
+//!
+//! Needs: a graph in which each value is produced once. A call is produced only if `takes` accepts
+//! it; otherwise the `tosa.*` calls stay, which kernels compute. Keeps: intermediate values that
+//! other calls read. Rounding: lookups are exact. Other int8 operators requantize in `f32`, like
+//! those of programs for XNNPACK, so a result close to the middle between two quantized values may
+//! become the other one.
+
+mod layers;
+
+pub(crate) use layers::symmetric_padding;
+
+use super::rewrite::{Rewriter, each_call};
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::operators::{ClampArgs, LookupArgs, Operator, TosaRescaleArgs};
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// Replaces integer operators of TOSA by int8 operators. `takes` decides whether the processor
+/// supports a call. Returns the number of replacements.
+pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
+    if !graph.nodes.iter().any(|node| node.operator.name().starts_with("tosa.")) {
+        return 0;
+    }
+    each_call(graph, |rewriter, node| replace(rewriter, node, takes).is_some())
+}
+
+type Takes<'t> = &'t mut dyn FnMut(&Graph<'_>, &Node) -> bool;
+
+fn replace(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: Takes<'_>) -> Option<()> {
+    let out = *node.args.last()?;
+    match node.operator {
+        Operator::TOSA_RESCALE => {
+            let rescale = Rescale::of(rewriter, node)?;
+            if rewriter.scalar_type(out)? != ScalarType::Char {
+                return None;
+            }
+            match rewriter.scalar_type(rescale.input)? {
+                ScalarType::Char => {
+                    let table = rescale.table()?;
+                    lookup(rewriter, rescale.input, table, out, takes)
+                }
+                ScalarType::Int => layers::rescaled(rewriter, &rescale, out, takes),
+                _ => None,
+            }
+        }
+        Operator::TOSA_TABLE => {
+            let LookupArgs { input, lut, .. } = LookupArgs::of(node).ok()?;
+            let is_char = rewriter.scalar_type(input)? == ScalarType::Char;
+            let (_, table) = rewriter.constant(lut).filter(|_| is_char)?;
+            let table = table.to_vec();
+            lookup(rewriter, input, table, out, takes)
+        }
+        Operator::CLAMP if rewriter.scalar_type(out)? == ScalarType::Char => {
+            let call = ClampArgs::of(node).ok()?;
+            let limits = [rewriter.int(call.min?)?, rewriter.int(call.max?)?];
+            let table = (-128..=127i64).map(|value| value.max(limits[0]).min(limits[1]));
+            let table = table.map(|value| (value as i8).cast_unsigned()).collect();
+            lookup(rewriter, call.input, table, out, takes)
+        }
+        Operator::TOSA_AVG_POOL2D => layers::averaged(rewriter, node, takes),
+        _ => None,
+    }
+}
+
+/// A rescaling with constant parameters.
+struct Rescale {
+    input: ValueId,
+    /// One for all elements, or one for each element of the last dim.
+    multipliers: Vec<i64>,
+    shifts: Vec<u32>,
+    input_zp: i64,
+    output_zp: i64,
+    double_round: bool,
+    input_unsigned: bool,
+    output_unsigned: bool,
+}
+
+impl Rescale {
+    fn of(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Self> {
+        if node.operator != Operator::TOSA_RESCALE {
+            return None;
+        }
+        let call = TosaRescaleArgs::of(node).ok()?;
+        let flag = |id: ValueId| rewriter.flag(Some(&id), false);
+        let (of, multipliers) = rewriter.constant(call.multiplier)?;
+        let size = of.scalar_type.size();
+        let signed = |bytes: &[u8]| {
+            let bits = bytes.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+            let unused = 64 - 8 * size.min(8) as u32;
+            (bits << unused).cast_signed() >> unused
+        };
+        let multipliers: Vec<i64> = multipliers.chunks_exact(size).map(signed).collect();
+        let (_, shifts) = rewriter.constant(call.shift)?;
+        let is_shift = |shift: &u8| *shift < 63;
+        let all = shifts.len() == multipliers.len() && shifts.iter().all(is_shift);
+        let shifts = shifts.iter().map(|shift| (*shift).into()).collect();
+        (all && !multipliers.is_empty()).then_some(Rescale {
+            input: call.input,
+            multipliers,
+            shifts,
+            input_zp: rewriter.int(call.input_zp)?,
+            output_zp: rewriter.int(call.output_zp)?,
+            double_round: flag(call.double_round)?,
+            input_unsigned: flag(call.input_unsigned)?,
+            output_unsigned: flag(call.output_unsigned)?,
+        })
+    }
+
+    /// The rescaling that produces a value.
+    fn producer(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<Self> {
+        Self::of(rewriter, rewriter.producer(id)?)
+    }
+
+    /// Whether all values are signed.
+    fn is_signed(&self) -> bool {
+        !self.input_unsigned && !self.output_unsigned
+    }
+
+    /// The factors as real numbers.
+    fn factors(&self) -> Vec<f64> {
+        let pairs = self.multipliers.iter().zip(&self.shifts);
+        pairs.map(|(multiplier, shift)| *multiplier as f64 / (1u64 << shift) as f64).collect()
+    }
+
+    /// The factor, if it is the same for all channels.
+    fn factor(&self) -> Option<f64> {
+        match self.factors()[..] {
+            [factor] => Some(factor),
+            _ => None,
+        }
+    }
+
+    /// The exact results for int8 values, from -128 on.
+    fn table(&self) -> Option<Vec<u8>> {
+        let ([multiplier], [shift]) = (&self.multipliers[..], &self.shifts[..]) else {
+            return None;
+        };
+        let range = if self.output_unsigned { 0..=255 } else { -128..=127i64 };
+        let scaled = |value: i64| {
+            let bits = if self.input_unsigned { value & 0xFF } else { value };
+            let value = bits.checked_sub(self.input_zp)?;
+            let mut round = (1i64 << shift) >> 1;
+            if self.double_round && *shift > 31 {
+                round += if value >= 0 { 1 << 30 } else { -(1 << 30) };
+            }
+            let scaled = value.checked_mul(*multiplier)?.checked_add(round)? >> shift;
+            let moved = scaled.checked_add(self.output_zp)?;
+            Some(moved.clamp(*range.start(), *range.end()).cast_unsigned() as u8)
+        };
+        (-128..=127).map(scaled).collect()
+    }
+}
+
+/// Replaces a call by a lookup of int8 values.
+fn lookup(
+    rewriter: &mut Rewriter<'_, '_>,
+    input: ValueId,
+    table: Vec<u8>,
+    out: ValueId,
+    takes: Takes<'_>,
+) -> Option<()> {
+    let lut = constant(rewriter, ScalarType::Char, table);
+    let args = [input, lut];
+    if !rewriter.is_taken(Operator::Q8TA_LOOKUP, &args, out, takes) {
+        return None;
+    }
+    rewriter.call(Operator::Q8TA_LOOKUP, &args, out);
+    Some(())
+}
+
+/// Adds a constant with one dim.
+fn constant(rewriter: &mut Rewriter<'_, '_>, scalar_type: ScalarType, data: Vec<u8>) -> ValueId {
+    rewriter.value(Value::Tensor(Tensor {
+        scalar_type,
+        host_type: scalar_type,
+        sizes: [data.len() / scalar_type.size().max(1)].to_vec(),
+        dynamic: false,
+        data: Some(Cow::Owned(data)),
+        changes: Some(false),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

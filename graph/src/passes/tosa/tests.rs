@@ -1,0 +1,98 @@
+use super::*;
+use crate::passes::text;
+use crate::passes::verify::verify;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Runs the pass for a processor that supports all calls, and returns the operators.
+fn run_on(source: &str) -> (Vec<&'static str>, usize) {
+    let mut graph = text::parse(source);
+    let changes = run(&mut graph, &mut |_, _| true);
+    crate::passes::dead::run(&mut graph);
+    verify(&graph).unwrap();
+    (text::operators(&graph), changes)
+}
+
+const CONVOLUTION: &str = "in x i8[1,4,4,2]
+    const w i8[3,1,1,2] = 2
+    const b i32[3] = 5
+    const m i32[3] = 1073741824
+    const s i8[3] = 35
+    c i32[1,4,4,3] = tosa.conv2d.default(x, w, b, [0, 0, 0, 0], [1, 1], [1, 1], -3, ZERO)
+    r i8[1,4,4,3] = tosa.rescale.default(c, m, s, 0, 7, true, false, true, false, false)
+    out r";
+
+#[test]
+fn a_layer_and_its_rescaling_become_one_call() {
+    let (operators, changes) = run_on(&CONVOLUTION.replace("ZERO", "0"));
+    let expected =
+        ["aten.permute_copy.default", "et_vk.q8ta_conv2d.default", "aten.permute_copy.default"];
+    assert_eq!((&operators[..], changes), (&expected[..], 1));
+    // int8 operators have no zero point of weights.
+    let (operators, changes) = run_on(&CONVOLUTION.replace("ZERO", "1"));
+    assert_eq!(operators, ["tosa.conv2d.default", "tosa.rescale.default"]);
+    assert_eq!(changes, 0);
+}
+
+#[test]
+fn sums_that_are_read_elsewhere_stay() {
+    let source = CONVOLUTION.replace("ZERO", "0").replace("out r", "out r c");
+    let (operators, _) = run_on(&source);
+    assert_eq!(operators, ["tosa.conv2d.default", "tosa.rescale.default"]);
+}
+
+#[test]
+fn sums_of_rescaled_tensors_become_one_call() {
+    let source = "in x i8[2,3]
+        in y i8[2,3]
+        const m i32[1] = 1073741824
+        const l i8[1] = 10
+        const s i8[1] = 50
+        a i32[2,3] = tosa.rescale.default(x, m, l, 4, 0, true, false, false, false, false)
+        b i32[2,3] = tosa.rescale.default(y, m, l, 5, 0, true, false, false, false, false)
+        c i32[2,3] = OPERATOR
+        r i8[2,3] = tosa.rescale.default(c, m, s, 0, 7, true, false, false, false, false)
+        out r";
+    for (operator, expected) in [
+        ("aten.add.Tensor(a, b, 1)", "et_vk.q8ta_add.default"),
+        ("aten.sub.Tensor(a, b, 1)", "et_vk.q8ta_add.default"),
+        ("aten.mul.Tensor(a, b)", "torchlet.q8ta_mul"),
+    ] {
+        assert_eq!(run_on(&source.replace("OPERATOR", operator)), (vec![expected], 1));
+    }
+    // Unsigned inputs have other values.
+    let unsigned =
+        source.replace("4, 0, true, false, false, false", "4, 0, true, false, false, true");
+    let (operators, changes) = run_on(&unsigned.replace("OPERATOR", "aten.add.Tensor(a, b, 1)"));
+    assert_eq!((operators.len(), changes), (4, 0));
+}
+
+/// The table has the values of the specification: `(value - zero point) * multiplier / 2^shift`,
+/// rounded half up.
+#[test]
+fn a_rescaling_of_int8_is_a_lookup() {
+    let source = "in x i8[4]
+        const m i32[1] = 1610612736
+        const s i8[1] = 31
+        r i8[4] = tosa.rescale.default(x, m, s, 1, 2, true, false, false, false, false)
+        out r";
+    assert_eq!(run_on(source), (vec!["torchlet.q8ta_lookup"], 1));
+    let rescale = Rescale {
+        input: 0,
+        multipliers: vec![1_610_612_736],
+        shifts: vec![31],
+        input_zp: 1,
+        output_zp: 2,
+        double_round: false,
+        input_unsigned: false,
+        output_unsigned: false,
+    };
+    let table = rescale.table().unwrap();
+    // Three quarters of -129, of -1, of 1 and of 126, rounded half up, and 2.
+    let at = |value: i64| table[(value + 128) as usize].cast_signed();
+    assert_eq!([at(-128), at(0), at(2), at(3), at(127)], [-95, 1, 3, 4, 97]);
+    let unsigned = Rescale { input_unsigned: true, input_zp: 128, ..rescale };
+    // Bits of 255 and of 128.
+    let table = unsigned.table().unwrap();
+    assert_eq!([table[127], table[0]], [97, 2]);
+}
