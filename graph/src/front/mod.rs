@@ -9,6 +9,8 @@ mod numbers;
 mod optional;
 mod origins;
 mod program;
+#[cfg(feature = "pt2")]
+pub mod pt2;
 mod summary;
 mod vocabulary;
 pub mod vulkan;
