@@ -31,7 +31,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use nodes::Translator;
-use schema::{ExportedProgram, Versioned};
+use schema::{ExportedProgram, Version, Versioned};
 use weights::Weights;
 use zip::{Archive, folder};
 
@@ -113,6 +113,9 @@ fn method<'p>(
     let constant_list = required(format!("{constants}{model}_constants_config.json"))?;
     let program: ExportedProgram<'_> =
         serde_json::from_slice(text).map_err(|error| of_json(text, &error))?;
+    if program.schema_version.major != MAJOR {
+        return Err(of_version(&program.schema_version));
+    }
     let weights = Weights::new(archive, weights, weight_list)?;
     let constants = Weights::new(archive, constants, constant_list)?;
     let translated = Translator::new(&program, [&weights, &constants]).translate()?;
@@ -121,14 +124,17 @@ fn method<'p>(
 
 /// Describes why a program cannot be parsed: a different version is the likely cause.
 fn of_json(text: &[u8], error: &serde_json::Error) -> Error {
-    match serde_json::from_slice::<Versioned<'_>>(text) {
-        Ok(Versioned { schema_version, torch_version }) if schema_version.major != MAJOR => {
-            let (major, minor) = (schema_version.major, schema_version.minor);
-            Error::Unsupported(format!(
-                "version {major}.{minor} of the schema, written by PyTorch {torch_version}; \
-                 expected version {MAJOR}"
-            ))
+    match serde_json::from_slice::<Versioned>(text) {
+        Ok(Versioned { schema_version }) if schema_version.major != MAJOR => {
+            of_version(&schema_version)
         }
         _ => Error::Invalid(format!("model.json: {error}")),
     }
+}
+
+fn of_version(version: &Version) -> Error {
+    let Version { major, minor } = version;
+    Error::Unsupported(format!(
+        "version {major}.{minor} of the schema of torch.export.save; expected version {MAJOR}"
+    ))
 }

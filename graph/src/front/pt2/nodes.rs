@@ -4,8 +4,8 @@ use super::aliases::{AliasId, Aliases, View};
 use super::bind::{STRIDED, assign, is_scalar, with_scalar};
 use super::names::{Effect, Resolved, is_assertion, resolve};
 use super::schema::{
-    Argument, ExportedProgram, FixedValue, Graph as Source, Hint, InputSpec, Name, NamedArgument,
-    Node as Call, OptionalTensor, OutputSpec, SymExpr, SymInt, SymIntArgument, TensorMeta, Text,
+    Argument, ExportedProgram, Graph as Source, Hint, InputSpec, Name, NamedArgument, Node as Call,
+    OptionalTensor, OutputSpec, SymExpr, SymInt, SymIntArgument, TensorMeta, Text,
 };
 use super::symbols::Symbols;
 use super::weights::{Stored, Weights, scalar_type};
@@ -108,11 +108,7 @@ impl<'j, 'p> Translator<'j, 'p> {
                     self.user_input(&input.arg)?;
                     continue;
                 }
-                InputSpec::Fixed(input) => {
-                    self.fixed_input(&input.value);
-                    continue;
-                }
-                InputSpec::Token(_) => continue,
+                InputSpec::Fixed(_) | InputSpec::Token(_) => continue,
                 InputSpec::CustomObj(_) => {
                     self.unsupported.insert("custom objects as constants".into());
                     continue;
@@ -169,12 +165,9 @@ impl<'j, 'p> Translator<'j, 'p> {
                 self.graph.inputs.push(value);
                 self.names.insert(name, Named::Number(value));
             }
-            Argument::Int(number) => {
-                let value = self.push(Value::SymInt(*number));
-                self.graph.inputs.push(value);
-            }
-            // The caller passes nothing for these: they are fixed.
+            // The caller passes nothing for values that were fixed at export.
             Argument::None(_)
+            | Argument::Int(_)
             | Argument::Float(_)
             | Argument::Bool(_)
             | Argument::String(_)
@@ -184,14 +177,6 @@ impl<'j, 'p> Translator<'j, 'p> {
             }
         }
         Ok(())
-    }
-
-    /// An input that was fixed at export.
-    fn fixed_input(&mut self, value: &FixedValue) {
-        if let FixedValue::Int(number) = value {
-            let value = self.push(Value::SymInt(*number));
-            self.graph.inputs.push(value);
-        }
     }
 
     /// Converts the calls of a graph. Its inputs have names already.

@@ -20,14 +20,13 @@ pub(super) struct ExportedProgram<'a> {
     pub(super) graph_module: GraphModule<'a>,
     #[serde(borrow, default)]
     pub(super) range_constraints: BTreeMap<Text<'a>, RangeConstraint>,
+    pub(super) schema_version: Version,
 }
 
 /// The version alone, for files whose other fields have changed.
 #[derive(Deserialize)]
-pub(super) struct Versioned<'a> {
+pub(super) struct Versioned {
     pub(super) schema_version: Version,
-    #[serde(borrow, default)]
-    pub(super) torch_version: Text<'a>,
 }
 
 #[derive(Deserialize)]
@@ -233,7 +232,7 @@ pub(super) enum Argument<'a> {
     #[serde(rename = "as_float_lists")]
     FloatLists(IgnoredAny),
     #[serde(rename = "as_string_to_argument")]
-    StringToArgument(IgnoredAny),
+    Dictionary(IgnoredAny),
 }
 
 impl Argument<'_> {
@@ -270,7 +269,7 @@ impl Argument<'_> {
             Argument::NestedTensors(_) => "a list of lists of tensors",
             Argument::IntLists(_) => "a list of lists of integers",
             Argument::FloatLists(_) => "a list of lists of floats",
-            Argument::StringToArgument(_) => "a dictionary",
+            Argument::Dictionary(_) => "a dictionary",
         }
     }
 }
@@ -339,7 +338,7 @@ pub(super) enum InputSpec<'a> {
     #[serde(rename = "token")]
     Token(IgnoredAny),
     #[serde(rename = "constant_input")]
-    Fixed(FixedInput),
+    Fixed(IgnoredAny),
 }
 
 #[derive(Deserialize)]
@@ -370,25 +369,6 @@ pub(super) struct ConstantTensor<'a> {
     pub(super) arg: Name<'a>,
     #[serde(borrow)]
     pub(super) tensor_constant_name: Text<'a>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct FixedInput {
-    pub(super) value: FixedValue,
-}
-
-#[derive(Deserialize)]
-pub(super) enum FixedValue {
-    #[serde(rename = "as_none")]
-    None(IgnoredAny),
-    #[serde(rename = "as_int")]
-    Int(i64),
-    #[serde(rename = "as_float")]
-    Float(IgnoredAny),
-    #[serde(rename = "as_string")]
-    String(IgnoredAny),
-    #[serde(rename = "as_bool")]
-    Bool(IgnoredAny),
 }
 
 #[derive(Deserialize)]

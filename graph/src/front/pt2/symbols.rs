@@ -47,12 +47,14 @@ impl Symbols {
                 hints.insert(name, *hint);
             }
         }
-        let ranges = constraints.iter().map(|(name, range)| {
+        let ranges = constraints.iter().filter_map(|(name, range)| {
             let low = range.min_val.unwrap_or(0).clamp(0, LARGEST);
             let hint = hints.get(name.as_ref()).copied().unwrap_or(0);
             let some = hint.saturating_mul(UNBOUNDED_FACTOR).max(UNBOUNDED_LEAST);
-            let high = range.max_val.filter(|high| *high < LARGEST).unwrap_or(some).max(low);
-            (String::from(name.as_ref()), Interval { low, high })
+            // Symbols of sizes that depend on data start with a `u`. Nothing suggests a bound.
+            let some = (!name.starts_with('u')).then_some(some);
+            let high = range.max_val.filter(|high| *high < LARGEST).or(some)?.max(low);
+            Some((String::from(name.as_ref()), Interval { low, high }))
         });
         Symbols { ranges: ranges.collect() }
     }
@@ -69,7 +71,10 @@ impl Symbols {
         let mut parser = Parser { rest: text, symbols: self, depth: 0 };
         let value = parser.sum().filter(|_| parser.rest.trim().is_empty());
         let interval = value.ok_or_else(|| {
-            Error::Unsupported(format!("the size `{text}`: the expression cannot be bounded"))
+            Error::Unsupported(format!(
+                "the size `{text}` has no bound; declare one with `torch.export.Dim` or \
+                 `torch._check`"
+            ))
         })?;
         Ok((whole(interval.high.max(0))?, interval.low != interval.high))
     }

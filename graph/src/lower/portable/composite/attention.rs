@@ -3,13 +3,31 @@
 use super::super::attention::{HiddenRows, attend};
 use super::{Builder, Rule, Size};
 use crate::error::Error;
-use crate::graph::ValueId;
-use crate::operators::{Operator, ScaledDotProductAttentionArgs};
+use crate::graph::{Value, ValueId};
+use crate::operators::{FlashAttentionForCpuArgs, Operator, ScaledDotProductAttentionArgs};
 use alloc::format;
 use alloc::vec::Vec;
 
-pub(in super::super) const RULES: &[(Operator, Rule)] =
-    &[(Operator::SCALED_DOT_PRODUCT_ATTENTION, attention)];
+pub(in super::super) const RULES: &[(Operator, Rule)] = &[
+    (Operator::FLASH_ATTENTION_FOR_CPU, |b, args| {
+        let call = FlashAttentionForCpuArgs::of(args)?;
+        let outs = b.outs(args)?;
+        let (none, no) = (b.none(), b.push(Value::Bool(false)));
+        let inputs = [
+            call.query,
+            call.key,
+            call.value,
+            call.attn_mask.unwrap_or(none),
+            call.dropout_p.unwrap_or(none),
+            call.is_causal.unwrap_or(no),
+            call.scale.unwrap_or(none),
+            no,
+        ];
+        let inputs: Vec<ValueId> = inputs.into_iter().chain(outs.first().copied()).collect();
+        attention(b, &inputs)
+    }),
+    (Operator::SCALED_DOT_PRODUCT_ATTENTION, attention),
+];
 
 /// As in PyTorch, a causal mask starts at the first key, and fully masked rows are zeros.
 fn attention(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -48,7 +66,7 @@ fn with_rank_four(
     rank: usize,
 ) -> Result<ValueId, Error> {
     let own = b.info(tensor)?.rank();
-    if own != rank || rank < 2 || rank > 5 {
+    if own != rank || !(2..=5).contains(&rank) {
         return Err(Error::Unsupported(format!(
             "attention of tensors of rank {own} with queries of rank {rank}"
         )));

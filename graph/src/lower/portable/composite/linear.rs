@@ -4,11 +4,20 @@ use super::shape::sizes_of;
 use super::{Builder, Info, Rule, Size};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
-use crate::operators::{BinaryArgs, Operator};
+use crate::operators::{BilinearArgs, BinaryArgs, Operator, OuterArgs};
 use alloc::format;
 use alloc::vec::Vec;
 
-pub(in super::super) const RULES: &[(Operator, Rule)] = &[(Operator::MATMUL, matmul)];
+pub(in super::super) const RULES: &[(Operator, Rule)] = &[
+    (Operator::BILINEAR, bilinear),
+    (Operator::MATMUL, matmul),
+    (Operator::OUTER, |b, args| {
+        let call = OuterArgs::of(args)?;
+        let column = b.unsqueeze(call.input, 1)?;
+        let product = b.binary(Operator::MUL_TENSOR, column, call.vec2)?;
+        b.finish_with(product, call.out)
+    }),
+];
 
 fn matmul(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = BinaryArgs::of(args)?;
@@ -131,4 +140,38 @@ fn batched(
         false => b.known(bound),
     };
     b.view(value, &[merged, matrix[0], matrix[1]])
+}
+
+/// `x[i] * weight[o, i, j] * y[j]`, summed over `i` and `j`, plus a bias.
+fn bilinear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = BilinearArgs::of(args)?;
+    let (one, weight) = (b.info(call.input1)?, b.info(call.weight)?);
+    let [outputs, left, right] = weight.sizes[..] else {
+        return Err(Error::invalid("bilinear: expected weights of rank 3"));
+    };
+    let rows = b.rows(call.input1)?;
+    // `[rows, outputs * right]`
+    let flat = b.permute(call.weight, &[1, 0, 2])?;
+    let flat = b.view_known(flat, &[left, outputs.saturating_mul(right)])?;
+    let product = b.matmul(rows, flat)?;
+    let count = b.size(rows, 0)?;
+    let (outputs, right) = (b.known(outputs), b.known(right));
+    let product = b.view(product, &[count, outputs, right])?;
+    let other = b.rows(call.input2)?;
+    let other = b.unsqueeze(other, 1)?;
+    let product = b.binary(Operator::MUL_TENSOR, product, other)?;
+    let last = b.new_ints(&[2]);
+    let (no, none) = (b.push(Value::Bool(false)), b.none());
+    let info = b.info(product)?;
+    let made = info.with_sizes([info.size(0), info.size(1)].to_vec());
+    let mut sum = b.call(Operator::SUM_DIM_INT_LIST, &[product, last, no, none], made);
+    if let Some(bias) = b.optional(call.bias) {
+        sum = b.binary(Operator::ADD_TENSOR, sum, bias)?;
+    }
+    let mut sizes = sizes_of(b, call.input1)?;
+    if let Some(slot) = sizes.last_mut() {
+        *slot = outputs;
+    }
+    let sum = if one.rank() == 2 { sum } else { b.view(sum, &sizes)? };
+    b.finish_with(sum, call.out)
 }

@@ -6,10 +6,14 @@ pub(super) mod convolution;
 pub(super) mod creation;
 pub(super) mod einsum;
 pub(super) mod elementwise;
+pub(super) mod fourier;
+pub(super) mod indexing;
 pub(super) mod linear;
 pub(super) mod normalization;
 pub(super) mod pooling;
 pub(super) mod recurrent;
+pub(super) mod reduction;
+pub(super) mod resize;
 pub(super) mod shape;
 
 use super::Rule;

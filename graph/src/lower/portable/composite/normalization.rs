@@ -23,6 +23,7 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
     (Operator::INSTANCE_NORM, instance_norm),
     (Operator::LAYER_NORM, layer_norm),
     (Operator::RMS_NORM, rms_norm),
+    (Operator::SAFE_SOFTMAX, safe_softmax),
     (Operator::SOFTMAX_INT, |b, args| softmax(b, args, Operator::SOFTMAX)),
     (Operator::LOG_SOFTMAX_INT, |b, args| softmax(b, args, Operator::LOG_SOFTMAX)),
 ];
@@ -194,4 +195,18 @@ fn softmax(b: &mut Builder<'_, '_>, args: &[ValueId], operator: Operator) -> Res
     let no = b.push(Value::Bool(false));
     b.call_into(operator, &[input, call.dim, no], call.out);
     Ok(())
+}
+
+/// A softmax whose rows of minus infinity are zeros.
+fn safe_softmax(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = SoftmaxIntArgs::of(args)?;
+    let out = b.info(call.out)?.scalar_type;
+    let (input, no) = (b.cast(call.input, out)?, b.push(Value::Bool(false)));
+    let info = b.info(input)?;
+    let dim = info.dim(b.int(call.dim)?)?;
+    let weights = b.call(Operator::SOFTMAX, &[input, call.dim, no], info);
+    let most = b.reduce(Operator::AMAX, input, &[dim])?;
+    let is_hidden = b.compared(Operator::EQ_SCALAR, most, f64::NEG_INFINITY)?;
+    let weights = b.masked(weights, is_hidden, 0.0)?;
+    b.finish_with(weights, call.out)
 }

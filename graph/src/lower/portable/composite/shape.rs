@@ -4,19 +4,24 @@ use super::{Builder, Info, Rule, Size};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::operators::{
-    BinaryArgs, ChunkArgs, CompositePadArgs, FlattenArgs, MeshgridArgs, MovedimArgs, NarrowArgs,
-    Operator, ReshapeArgs, TensorSplitArgs, UnflattenArgs,
+    BinaryArgs, ChannelShuffleArgs, ChunkArgs, CompositePadArgs, DiffArgs, FlattenArgs, Im2colArgs,
+    MeshgridArgs, MovedimArgs, NarrowArgs, Operator, ReshapeArgs, StackedArgs, TensorSplitArgs,
+    TensorSplitIndicesArgs, TileArgs, UnflattenArgs,
 };
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
+use torchlet_core::ScalarType;
 
 pub(in super::super) const RULES: &[(Operator, Rule)] = &[
+    (Operator::CHANNEL_SHUFFLE, channel_shuffle),
     (Operator::CHUNK, |b, args| {
         let call = ChunkArgs::of(args)?;
         split(b, call.input, call.dim, args)
     }),
+    (Operator::COLUMN_STACK, |b, args| stacked(b, args, Stack::Columns)),
     (Operator::CONTIGUOUS, same),
+    (Operator::DIFF, diff),
     (Operator::DROPOUT, |b, args| {
         if b.truth(args.get(2).copied())? {
             return Err(Error::unsupported("dropout of training; call `eval()` before the export"));
@@ -31,6 +36,8 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
         Ok(())
     }),
     (Operator::FLATTEN, flatten),
+    (Operator::HSTACK, |b, args| stacked(b, args, Stack::Horizontally)),
+    (Operator::IM2COL, im2col),
     (Operator::MESHGRID, meshgrid),
     (Operator::MOVEDIM, movedim),
     (Operator::MT, |b, args| {
@@ -64,12 +71,28 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
         let call = TensorSplitArgs::of(args)?;
         split(b, call.input, call.dim, args)
     }),
+    (Operator::TENSOR_SPLIT_INDICES, |b, args| {
+        let call = TensorSplitIndicesArgs::of(args)?;
+        split(b, call.input, call.dim, args)
+    }),
+    (Operator::TILE, |b, args| {
+        let call = TileArgs::of(args)?;
+        let rank = b.info(call.input)?.rank();
+        let mut repeats = b.ints(call.dims)?;
+        while repeats.len() < rank {
+            repeats.insert(0, 1);
+        }
+        let repeats = b.new_ints(&repeats);
+        b.call_into(Operator::REPEAT, &[call.input, repeats], call.out);
+        Ok(())
+    }),
     (Operator::TO_DEVICE, same),
     (Operator::TO_DTYPE, same),
     (Operator::TO_DTYPE_LAYOUT, same),
     (Operator::TO_OTHER, same),
     (Operator::TYPE_AS, same),
     (Operator::UNFLATTEN, unflatten),
+    (Operator::VSTACK, |b, args| stacked(b, args, Stack::Vertically)),
     (Operator::VIEW_AS, |b, args| {
         let call = BinaryArgs::of(args)?;
         let sizes = sizes_of(b, call.other)?;
@@ -157,6 +180,9 @@ fn split(
 ) -> Result<(), Error> {
     let info = b.info(input)?;
     let dim = info.dim(b.optional(dim).map_or(Ok(0), |dim| b.int(dim))?)?;
+    if !b.is_known(input, dim) {
+        return Err(Error::unsupported("a split of a dynamic dim into a number of parts"));
+    }
     let mut parts = Vec::new();
     for out in b.outs(args)? {
         parts.push(b.info(out)?.size(dim) as i64);
@@ -289,5 +315,134 @@ fn circular(b: &mut Builder<'_, '_>, call: &CompositePadArgs) -> Result<(), Erro
             value = b.cat(&parts, dim)?;
         }
     }
+    b.finish_with(value, call.out)
+}
+
+/// Interleaves the groups of channels.
+fn channel_shuffle(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = ChannelShuffleArgs::of(args)?;
+    let info = b.info(call.input)?;
+    let groups = usize::try_from(b.int(call.groups)?).unwrap_or(0);
+    if groups == 0 || info.rank() < 2 || info.size(1) % groups != 0 {
+        return Err(Error::Invalid(format!("shuffle of {} channels", info.size(1))));
+    }
+    let mut sizes = sizes_of(b, call.input)?;
+    let each = [b.known(groups), b.known(info.size(1) / groups)];
+    sizes.splice(1..2, each);
+    let value = b.view(call.input, &sizes)?;
+    let order: Vec<usize> = [0, 2, 1].into_iter().chain(3..sizes.len()).collect();
+    let value = b.permute(value, &order)?;
+    let sizes = sizes_of(b, call.input)?;
+    let value = b.view(value, &sizes)?;
+    b.finish_with(value, call.out)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stack {
+    Columns,
+    Horizontally,
+    Vertically,
+}
+
+/// Concatenation of tensors with at least one or two dims.
+fn stacked(b: &mut Builder<'_, '_>, args: &[ValueId], stack: Stack) -> Result<(), Error> {
+    let call = StackedArgs::of(args)?;
+    let items = match b.value(call.tensors)? {
+        Value::List(items) => items.clone(),
+        _ => vec![call.tensors],
+    };
+    let (mut parts, mut rank) = (Vec::new(), 0);
+    for mut item in items {
+        if b.info(item)?.rank() == 0 {
+            item = b.unsqueeze(item, 0)?;
+        }
+        if b.info(item)?.rank() == 1 && stack != Stack::Horizontally {
+            item = b.unsqueeze(item, usize::from(stack == Stack::Columns))?;
+        }
+        rank = b.info(item)?.rank();
+        parts.push(item);
+    }
+    let dim = match stack {
+        Stack::Vertically => 0,
+        Stack::Columns => 1,
+        Stack::Horizontally => usize::from(rank > 1),
+    };
+    let value = b.cat(&parts, dim)?;
+    b.finish_with(value, call.out)
+}
+
+/// Differences of adjacent elements.
+fn diff(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = DiffArgs::of(args)?;
+    let info = b.info(call.input)?;
+    let dim = info.dim(b.optional(call.dim).map_or(Ok(-1), |dim| b.int(dim))?)?;
+    let mut parts: Vec<ValueId> = b.optional(call.prepend).into_iter().collect();
+    parts.push(call.input);
+    parts.extend(b.optional(call.append));
+    let mut value = if parts.len() > 1 { b.cat(&parts, dim)? } else { call.input };
+    let count = b.optional(call.n).map_or(Ok(1), |n| b.int(n))?;
+    for _ in 0..count.min(info.size(dim) as i64 + 2) {
+        let (zero, one, minus, end) =
+            (b.new_int(0), b.new_int(1), b.new_int(-1), b.new_int(i64::MAX));
+        let mut made = b.info(value)?;
+        if let Some(size) = made.sizes.get_mut(dim) {
+            *size = size.saturating_sub(1);
+        }
+        let (at, step) = (b.new_int(dim as i64), b.new_int(1));
+        let inputs = [value, at, zero, minus, step];
+        let front = b.call(Operator::SLICE_COPY_TENSOR, &inputs, made.clone());
+        let inputs = [value, at, one, end, step];
+        let back = b.call(Operator::SLICE_COPY_TENSOR, &inputs, made);
+        value = if b.info(value)?.scalar_type == ScalarType::Bool {
+            b.comparison(Operator::NE_TENSOR, back, front)?
+        } else {
+            b.binary(Operator::SUB_TENSOR, back, front)?
+        };
+    }
+    b.finish_with(value, call.out)
+}
+
+/// The patches of an image, as columns.
+fn im2col(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = Im2colArgs::of(args)?;
+    let info = b.info(call.input)?;
+    let pair = |b: &Builder<'_, '_>, list: ValueId| -> Result<[i64; 2], Error> {
+        match b.ints(list)?[..] {
+            [one] => Ok([one, one]),
+            [height, width] => Ok([height, width]),
+            _ => Err(Error::invalid("im2col: expected one or two sizes")),
+        }
+    };
+    let (kernel, dilation) = (pair(b, call.kernel_size)?, pair(b, call.dilation)?);
+    let (padding, stride) = (pair(b, call.padding)?, pair(b, call.stride)?);
+    if info.rank() != 4 || info.dynamic || dilation != [1, 1] || stride.contains(&0) {
+        return Err(Error::unsupported("im2col with a dilation, of dynamic shapes or no batch"));
+    }
+    let mut value = call.input;
+    let mut sizes = info.sizes.clone();
+    if padding != [0, 0] {
+        for (size, padding) in sizes.iter_mut().skip(2).zip(padding) {
+            *size = size.saturating_add(usize::try_from(padding).unwrap_or(0).saturating_mul(2));
+        }
+        let [height, width] = padding;
+        let (pads, zero) = (b.new_ints(&[width, width, height, height]), b.new_int(0));
+        let made = info.with_sizes(sizes.clone());
+        value = b.call(Operator::CONSTANT_PAD_ND, &[value, pads, zero], made);
+    }
+    for (at, (kernel, stride)) in kernel.into_iter().zip(stride).enumerate() {
+        let (dim, size, step) = (at + 2, usize::try_from(kernel), usize::try_from(stride));
+        let (Ok(size), Ok(step)) = (size, step) else {
+            return Err(Error::invalid("im2col with a negative size"));
+        };
+        if let Some(count) = sizes.get_mut(dim) {
+            *count = count.saturating_sub(size) / step + 1;
+        }
+        sizes.push(size);
+        let inputs = [value, b.new_int(dim as i64), b.new_int(kernel), b.new_int(stride)];
+        value = b.call(Operator::UNFOLD_COPY, &inputs, info.with_sizes(sizes.clone()));
+    }
+    let value = b.permute(value, &[0, 1, 4, 5, 2, 3])?;
+    let wanted = b.info(call.out)?.sizes;
+    let value = b.view_known(value, &wanted)?;
     b.finish_with(value, call.out)
 }
