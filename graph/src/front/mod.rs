@@ -10,7 +10,7 @@ mod optional;
 mod origins;
 mod program;
 #[cfg(feature = "pt2")]
-pub mod pt2;
+pub(crate) mod pt2;
 mod summary;
 mod vocabulary;
 pub mod vulkan;

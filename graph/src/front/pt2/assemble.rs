@@ -1,6 +1,6 @@
 //! A method with kernel instructions and planned memory, made from a graph.
 
-use super::nodes::{State, Translated};
+use super::signature::{State, Translated};
 use crate::emit::Emitter;
 use crate::error::Error;
 use crate::graph::{Graph, Node, Value, ValueId};

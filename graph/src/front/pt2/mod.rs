@@ -8,8 +8,8 @@
 //! - The training form has in-place operators and views, which `aliases` makes functional.
 //! - After `run_decompositions()`, calls are functional operators of core ATen.
 //!
-//! `nodes` converts the calls to a graph, `bind` their arguments, `names` the names of operators.
-//! `symbols` bounds symbolic sizes, and `assemble` makes a method of the graph. Nothing is
+//! `signature` converts inputs and outputs, `nodes` the calls, `bind` their arguments, and `names` the
+//! names of operators. `symbols` bounds symbolic sizes, and `assemble` makes a method of the graph. Nothing is
 //! unpickled.
 //!
 //! Format: `torch/export/pt2_archive/_package.py` and `torch/_export/serde/schema.py` in
@@ -21,6 +21,7 @@ mod bind;
 mod names;
 mod nodes;
 mod schema;
+mod signature;
 mod symbols;
 mod weights;
 mod zip;
