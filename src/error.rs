@@ -37,6 +37,13 @@ pub enum Error {
         /// What the user can do.
         remedy: &'static str,
     },
+    /// A program in the format of another tool cannot be converted.
+    Import {
+        /// Path of the file, if the bytes came from one.
+        path: Option<PathBuf>,
+        /// Cause.
+        source: torchlet_graph::Error,
+    },
     /// The program cannot be compiled for the chosen device.
     Compile {
         /// Cause.
@@ -249,7 +256,7 @@ impl Error {
             Error::File { .. } => code::ACCESS_FAILED,
             Error::Format { source, .. } => source.code(),
             Error::OtherFormat { .. } => code::INVALID_PROGRAM,
-            Error::Compile { source } => match source {
+            Error::Compile { source } | Error::Import { source, .. } => match source {
                 torchlet_graph::Error::Program(source) => source.code(),
                 torchlet_graph::Error::Unsupported(_) => code::NOT_SUPPORTED,
                 _ => code::INVALID_PROGRAM,
@@ -317,6 +324,10 @@ impl fmt::Display for Error {
                 write!(f, "cannot read '{}': {source}", path.display())
             }
             Error::Compile { source } => write!(f, "cannot compile: {source}"),
+            Error::Import { path: Some(path), source } => {
+                write!(f, "cannot import '{}': {source}", path.display())
+            }
+            Error::Import { path: None, source } => write!(f, "cannot import: {source}"),
             Error::Format { path: Some(path), source } => {
                 write!(f, "'{}': {source}", path.display())
             }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use torchlet_core::{
     BundledProgram, DataLoader, DataMap, Limits, Parallel, Program, ProgramError, ReadError, Serial,
 };
+use torchlet_graph::{Package, import};
 
 /// How files are brought into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -181,35 +182,60 @@ fn read_all(file: &mut File, into: &mut [u8], _: &dyn Parallel) -> io::Result<()
     file.read_exact(into)
 }
 
-/// Contents of a file from any source.
-enum Contents {
+/// A whole file.
+enum WholeFile {
     File(FileBytes),
     Heap(Buffer),
     Static(&'static [u8]),
+}
+
+impl WholeFile {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            WholeFile::File(file) => file.bytes(),
+            WholeFile::Heap(buffer) => buffer.bytes(),
+            WholeFile::Static(bytes) => bytes,
+        }
+    }
+}
+
+self_cell!(
+    /// A file in another format, with the program that it was converted to.
+    struct Imported {
+        owner: WholeFile,
+        #[covariant]
+        dependent: Package,
+    }
+);
+
+/// Contents of a file from any source.
+enum Contents {
+    Whole(WholeFile),
+    Imported(Imported),
     Stored(Stored),
 }
 
 impl Contents {
     fn size(&self) -> u64 {
-        match self {
-            Contents::File(file) => file.bytes().len() as u64,
-            Contents::Heap(buffer) => buffer.bytes().len() as u64,
-            Contents::Static(bytes) => bytes.len() as u64,
-            Contents::Stored(stored) => stored.size(),
+        match self.bytes() {
+            Ok(bytes) => bytes.len() as u64,
+            Err(stored) => stored.size(),
         }
     }
 
     /// Returns the whole file, or the storage to read it from.
     fn bytes(&self) -> Result<&[u8], &Stored> {
         match self {
-            Contents::File(file) => Ok(file.bytes()),
-            Contents::Heap(buffer) => Ok(buffer.bytes()),
-            Contents::Static(bytes) => Ok(bytes),
+            Contents::Whole(file) => Ok(file.bytes()),
+            Contents::Imported(file) => Ok(file.borrow_owner().bytes()),
             Contents::Stored(stored) => Err(stored),
         }
     }
 
     fn program(&self) -> Result<(Program<'_>, Option<BundledProgram<'_>>), ProgramError> {
+        if let Contents::Imported(file) = self {
+            return Ok((Program::load(file.borrow_dependent())?, None));
+        }
         match self.bytes() {
             Ok(bytes) if BundledProgram::is_bundled(bytes) => {
                 let bundled = BundledProgram::from_bytes(bytes)?;
@@ -249,17 +275,28 @@ impl Contents {
         access: FileAccess,
         limits: &Limits,
     ) -> Result<Self, Error> {
-        match source {
+        let file = match source {
             Source::Path(path) => {
-                FileBytes::open(path, access, limits.file_bytes, &Serial).map(Contents::File)
+                WholeFile::File(FileBytes::open(path, access, limits.file_bytes, &Serial)?)
             }
             Source::Bytes(bytes) => {
                 check_size(bytes.len() as u64, None, limits.file_bytes)?;
-                Ok(Contents::Heap(Buffer::copy_of(bytes)?))
+                WholeFile::Heap(Buffer::copy_of(bytes)?)
             }
-            Source::Static(bytes) => Ok(Contents::Static(bytes)),
-            Source::Loader(loader) => Contents::from_loader(loader, role, limits),
+            Source::Static(bytes) => WholeFile::Static(bytes),
+            Source::Loader(loader) => return Contents::from_loader(loader, role, limits),
+        };
+        Contents::whole(file, role, source.path())
+    }
+
+    /// Converts a program in another format.
+    fn whole(file: WholeFile, role: Role, path: Option<&Path>) -> Result<Self, Error> {
+        if role != Role::Program || import::detect(file.bytes()).is_none() {
+            return Ok(Contents::Whole(file));
         }
+        let imported = Imported::try_new(file, |file| import::program(file.bytes()));
+        let path = || path.map(Path::to_path_buf);
+        imported.map(Contents::Imported).map_err(|source| Error::Import { path: path(), source })
     }
 
     fn from_loader(loader: &SharedLoader, role: Role, limits: &Limits) -> Result<Self, Error> {
@@ -272,9 +309,12 @@ impl Contents {
             Ok(buffer)
         };
         let head = read(usize::try_from(size).map_or(HEAD, |size| size.min(HEAD)))?;
-        // The test cases of a bundled program are spread over the whole file.
-        if matches!(role, Role::Program) && BundledProgram::is_bundled(head.bytes()) {
-            return Ok(Contents::Heap(read(usize::try_from(size).unwrap_or(usize::MAX))?));
+        // The test cases of a bundled program are spread over the whole file, and other formats are
+        // converted as a whole.
+        let is_whole = |head| BundledProgram::is_bundled(head) || import::may_be_importable(head);
+        if role == Role::Program && is_whole(head.bytes()) {
+            let file = WholeFile::Heap(read(usize::try_from(size).unwrap_or(usize::MAX))?);
+            return Contents::whole(file, role, None);
         }
         let mut stored = Stored { loader: loader.clone(), front: Buffer::zeroed(0)? };
         let opened = match role {

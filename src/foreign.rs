@@ -103,9 +103,14 @@ fn archive(bytes: &[u8]) -> Foreign {
     Foreign { found, remedy }
 }
 
-const FROM_PT2: &str = "lower it with ExecuTorch: \
-    to_edge_transform_and_lower(torch.export.load(file)).to_executorch(), and write its buffer \
-    to a .pte file";
+/// With the feature `pt2`, only damaged archives arrive here.
+const FROM_PT2: &str = if cfg!(feature = "pt2") {
+    "the archive is damaged or incomplete; save or download it again"
+} else {
+    "enable the feature `pt2` of torchlet, or lower it with ExecuTorch: \
+     to_edge_transform_and_lower(torch.export.load(file)).to_executorch(), and write its buffer \
+     to a .pte file"
+};
 
 fn is_html(bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();

@@ -196,6 +196,9 @@ mod book {
     struct Exporting;
     #[doc = include_str!("../docs/first-result.md")]
     struct FirstResult;
+    #[cfg(feature = "pt2")]
+    #[doc = include_str!("../docs/from-pytorch.md")]
+    struct FromPyTorch;
     #[doc = include_str!("../docs/hostile-files.md")]
     struct HostileFiles;
     #[doc = include_str!("../docs/kernel.md")]

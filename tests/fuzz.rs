@@ -74,8 +74,8 @@ fn try_target(name: &str) {
     }
 }
 
-/// Unstructured mutations for tokenizers and texts: changed, removed and repeated bytes.
-#[cfg(feature = "llm")]
+/// Unstructured mutations for tokenizers, archives and texts: changed, removed and repeated bytes.
+#[cfg(any(feature = "llm", feature = "pt2"))]
 fn try_without_structure(name: &str, least: usize) {
     let target = TARGETS.iter().find(|target| target.name == name).unwrap();
     let seeds = seeds(target);
@@ -145,6 +145,12 @@ fn templates() {
 fn schemas() {
     try_without_structure("schema", 2);
     try_parts_of_texts("schema");
+}
+
+#[test]
+#[cfg(feature = "pt2")]
+fn pt2() {
+    try_without_structure("pt2", 4);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::{Analysis, Error, Program, Target};
 use std::fs;
 use std::path::Path;
 use torchlet_core::{BundledProgram, DataMap, Kernel, Registry};
-use torchlet_graph::Processors;
+use torchlet_graph::{Processors, import};
 
 /// A program as it will be embedded, and its analysis.
 pub(crate) struct Loaded {
@@ -55,7 +55,7 @@ impl Loaded {
         })?;
         let mut analysis = analysis;
         analysis.float_fallbacks = lowered.as_ref().map_or_else(Vec::new, |(_, own)| own.clone());
-        let (is_changed, has_data) = (lowered.is_some() || files.is_bundled, !data.is_empty());
+        let (is_changed, has_data) = (lowered.is_some() || files.is_changed, !data.is_empty());
         let bytes = bytes.clone();
         Ok(Loaded { bytes, is_changed, has_data, analysis })
     }
@@ -63,9 +63,10 @@ impl Loaded {
 
 /// The files of a program.
 struct Files {
-    /// The program, without test cases.
+    /// The program, without test cases, and converted from other formats.
     program: Vec<u8>,
-    is_bundled: bool,
+    /// Whether the program differs from the file.
+    is_changed: bool,
     data: Vec<Vec<u8>>,
 }
 
@@ -73,12 +74,18 @@ impl Files {
     fn read(program: &Program) -> Result<Self, Error> {
         let mut bytes = read(&program.path)?;
         let is_bundled = BundledProgram::is_bundled(&bytes);
+        let is_foreign = import::detect(&bytes).is_some();
+        if is_foreign {
+            let imported = import::program(&bytes).map(|package| package.to_bytes());
+            bytes =
+                imported.map_err(|source| Error::Lower { path: program.path.clone(), source })?;
+        }
         if is_bundled {
             let inner = BundledProgram::from_bytes(&bytes).and_then(|bundle| bundle.program());
             bytes = inner.map_err(|source| format(&program.path, source))?.to_vec();
         }
         let data = program.data.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
-        Ok(Files { program: bytes, is_bundled, data })
+        Ok(Files { program: bytes, is_changed: is_bundled || is_foreign, data })
     }
 
     fn data(&self, program: &Program) -> Result<Vec<DataMap<'_>>, Error> {

@@ -23,6 +23,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "control_flow", run: control_flow, endings: &[] },
     Target { name: "ptd", run: ptd, endings: &["ptd"] },
     Target { name: "bpte", run: bpte, endings: &["bpte"] },
+    #[cfg(feature = "pt2")]
+    Target { name: "pt2", run: load_and_run, endings: &["pt2"] },
     Target { name: "etdump", run: etdump, endings: &["etdp"] },
     #[cfg(feature = "safetensors")]
     Target { name: "training", run: training, endings: &["safetensors"] },

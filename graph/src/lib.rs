@@ -36,6 +36,7 @@ mod floating;
 pub mod fold;
 pub mod front;
 pub mod graph;
+pub mod import;
 mod in_place;
 pub mod lower;
 pub mod method;

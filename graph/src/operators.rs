@@ -125,7 +125,7 @@ macro_rules! families {
 }
 
 families! {
-    attention, convolution, cortex_m, creation, elementwise, fused, indexing, linear,
+    attention, composite, convolution, cortex_m, creation, elementwise, fused, indexing, linear,
     linear_algebra, normalization, pooling, quantized, random, reduction, shape, special, symbolic,
     tosa,
 }

@@ -100,7 +100,7 @@ fn files_of_other_formats_are_named() {
     let folder = Folder::new("formats");
     for (name, bytes, expected) in [
         ("a.pt", &b"PK\x03\x04\0a/data.pkl"[..], ["PyTorch checkpoint", "export the model"]),
-        ("a.pt2", b"PK\x03\x04\0a/archive_format", ["torch.export.save", "to_executorch"]),
+        ("a.pt2", b"PK\x03\x04\0a/archive_format", ["torch.export.save", "again"]),
         ("a.onnx", b"\x08\x08\x12\x07pytorch", ["ONNX", "to_executorch"]),
         ("a.gguf", b"GGUF\x03\0\0\0", ["GGUF", "export the original"]),
         ("a.safetensors", b"\x02\0\0\0\0\0\0\0{}", ["safetensors", "export the model"]),

@@ -9,6 +9,8 @@ mod numbers;
 mod optional;
 mod origins;
 mod program;
+#[cfg(feature = "pt2")]
+pub(crate) mod pt2;
 mod summary;
 pub mod vgf;
 mod vocabulary;

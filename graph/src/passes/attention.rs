@@ -9,7 +9,8 @@
 //!   infinity. In `f32` graphs, the mask may also use a finite value so low that adding it absorbs
 //!   every score.
 //! - The softmax may be wrapped in the idiom `eq`, `logical_not`, `any`, `logical_not`, `where`. It
-//!   gives zeros for rows whose scores are all minus infinity.
+//!   gives zeros for rows whose scores are all minus infinity. Our own lowering of attention fills
+//!   these rows.
 //! - An `f32` softmax between matrix multiplications of a narrower type is matched, as the fused
 //!   call computes it the same way.
 //! - Keys and values that are repeated for grouped-query attention are read without the repetition.
@@ -110,6 +111,7 @@ fn find_weights(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<Weights>
         let node = rewriter.producer(id)?;
         match node.operator {
             Operator::WHERE_SELF => return guarded_softmax(rewriter, inputs(node)),
+            Operator::MASKED_FILL_SCALAR => return filled_softmax(rewriter, inputs(node)),
             Operator::SOFTMAX => {
                 let scores = softmax(rewriter, id)?;
                 return Some(Weights { scores, zeros: false });
@@ -160,6 +162,22 @@ fn guarded_softmax(rewriter: &Rewriter<'_, '_>, args: &[ValueId]) -> Option<Weig
         rewriter.producer(*zeros).is_some_and(|node| inputs(node).first() == Some(weights));
     let taken = rewriter.uses(*weights) == if shaped { 2 } else { 1 };
     (fits && taken).then_some(Weights { scores, zeros: true })
+}
+
+/// Matches the same as [`guarded_softmax`], in the form that our lowering of attention has: rows
+/// whose largest score is minus infinity are filled with zeros.
+fn filled_softmax(rewriter: &Rewriter<'_, '_>, args: &[ValueId]) -> Option<Weights> {
+    let [weights, hidden, zero] = args else { return None };
+    let [largest, infinity] = rewriter.call_of(*hidden, Operator::EQ_SCALAR)? else { return None };
+    let [compared, dims, keep] = rewriter.call_of(*largest, Operator::AMAX)? else { return None };
+    let scores = softmax(rewriter, *weights)?;
+    let last = rewriter.sizes(scores)?.len() as i64 - 1;
+    let fits = *compared == scores
+        && rewriter.number(*zero) == Some(0.0)
+        && rewriter.number(*infinity) == Some(f64::NEG_INFINITY)
+        && matches!(rewriter.ints(*dims).as_deref(), Some([dim]) if *dim == -1 || *dim == last)
+        && rewriter.flag(Some(keep), false) == Some(true);
+    (fits && rewriter.uses(*weights) == 1).then_some(Weights { scores, zeros: true })
 }
 
 /// Follows scores back to the matrix multiplication of queries and keys.

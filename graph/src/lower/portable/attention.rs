@@ -50,7 +50,7 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
 
 /// Attention weights of fully masked rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum HiddenRows {
+pub(super) enum HiddenRows {
     /// Their softmax is NaN, as every score is minus infinity.
     AreNoNumbers,
     AreZeros,
@@ -249,7 +249,7 @@ fn causal(b: &mut Builder<'_, '_>, scores: ValueId, start: ValueId) -> Result<Va
 }
 
 /// Attention over `[batch, head, row, dim]`; causal with offset `start`, if it is given.
-fn attend(
+pub(super) fn attend(
     b: &mut Builder<'_, '_>,
     [q, k, v]: [ValueId; 3],
     mask: Option<ValueId>,

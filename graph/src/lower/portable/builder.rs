@@ -74,14 +74,40 @@ pub(super) struct Builder<'g, 'p> {
     same: BTreeMap<ValueId, ValueId>,
     /// Graph outputs and update sources, which keep their ids.
     kept: BTreeSet<ValueId>,
+    /// Dims of tensors with dynamic shapes, as far as they are known.
+    varying: &'g VaryingDims,
+}
+
+/// The dims that vary of tensors with dynamic shapes. All dims of other tensors may vary.
+#[derive(Debug, Default)]
+pub(crate) struct VaryingDims {
+    known: BTreeMap<ValueId, Vec<bool>>,
+}
+
+impl VaryingDims {
+    /// No known dims.
+    pub(crate) const UNKNOWN: &'static Self = &VaryingDims { known: BTreeMap::new() };
+
+    /// Adds a tensor: whether each of its dims varies.
+    pub(crate) fn insert(&mut self, id: ValueId, dims: Vec<bool>) {
+        self.known.insert(id, dims);
+    }
+
+    fn is_fixed(&self, id: ValueId, dim: usize) -> bool {
+        self.known.get(&id).is_some_and(|dims| dims.get(dim) != Some(&true))
+    }
 }
 
 impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn new(graph: &'g mut Graph<'p>) -> Self {
+        Self::with_dims(graph, VaryingDims::UNKNOWN)
+    }
+
+    pub(super) fn with_dims(graph: &'g mut Graph<'p>, varying: &'g VaryingDims) -> Self {
         let updates = graph.updates.iter().map(|(new, _)| *new);
         let kept = graph.outputs.iter().copied().chain(updates).collect();
         let (renamed, same) = (BTreeMap::new(), BTreeMap::new());
-        Builder { graph, calls: Vec::new(), id: 0, start: 0, renamed, same, kept }
+        Builder { graph, calls: Vec::new(), id: 0, start: 0, renamed, same, kept, varying }
     }
 
     /// Stores the calls in the graph.
@@ -350,13 +376,18 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn size(&mut self, id: ValueId, dim: usize) -> Result<Size, Error> {
         let info = self.info(id)?;
         let bound = info.size(dim);
-        if !info.dynamic {
+        if self.is_known(id, dim) {
             return Ok(self.known(bound));
         }
         let dim = self.new_int(dim as i64);
         let value = self.push(Value::SymInt(bound as i64));
         self.call_into(Operator::SYM_SIZE_INT, &[id, dim], value);
         Ok(Size { bound, value })
+    }
+
+    /// Whether a size is the same in every run.
+    pub(super) fn is_known(&self, id: ValueId, dim: usize) -> bool {
+        self.varying.is_fixed(id, dim) || self.info(id).is_ok_and(|info| !info.dynamic)
     }
 
     /// A size that is known at compile time.

@@ -12,6 +12,7 @@
 mod attention;
 mod builder;
 mod cache;
+mod composite;
 mod convolution;
 pub(crate) mod integers;
 mod numbers;
@@ -28,6 +29,7 @@ use crate::operators::Operator;
 use alloc::format;
 use alloc::vec::Vec;
 use builder::Builder;
+pub(crate) use builder::VaryingDims;
 
 /// Replaces a call by others. The arguments include the output, which comes last.
 type Rule = fn(&mut Builder<'_, '_>, &[ValueId]) -> Result<(), Error>;
@@ -35,6 +37,20 @@ type Rule = fn(&mut Builder<'_, '_>, &[ValueId]) -> Result<(), Error>;
 const FAMILIES: &[&[(Operator, Rule)]] = &[
     attention::RULES,
     cache::RULES,
+    composite::attention::RULES,
+    composite::convolution::RULES,
+    composite::creation::RULES,
+    composite::einsum::RULES,
+    composite::elementwise::RULES,
+    composite::fourier::RULES,
+    composite::indexing::RULES,
+    composite::linear::RULES,
+    composite::normalization::RULES,
+    composite::pooling::RULES,
+    composite::recurrent::RULES,
+    composite::reduction::RULES,
+    composite::resize::RULES,
+    composite::shape::RULES,
     convolution::RULES,
     quantized::convert::RULES,
     quantized::convolution::RULES,
@@ -81,12 +97,30 @@ pub fn run(graph: &mut Graph<'_>) -> Result<(), Error> {
 /// # Errors
 /// The arguments of a call do not match its operator.
 pub fn run_some(graph: &mut Graph<'_>, chosen: &[bool]) -> Result<bool, Error> {
+    run_chosen(graph, chosen, VaryingDims::UNKNOWN)
+}
+
+/// Lowers all calls that have a rule but no instruction. Returns whether any call changed.
+///
+/// # Errors
+/// The arguments of a call do not match its operator.
+#[cfg(feature = "pt2")]
+pub(crate) fn run_composites(graph: &mut Graph<'_>, varying: &VaryingDims) -> Result<bool, Error> {
+    let all = alloc::vec![true; graph.nodes.len()];
+    run_chosen(graph, &all, varying)
+}
+
+fn run_chosen(
+    graph: &mut Graph<'_>,
+    chosen: &[bool],
+    varying: &VaryingDims,
+) -> Result<bool, Error> {
     let without = |(call, chosen): (&Node, &bool)| *chosen && has_rule_alone(call);
     if !graph.nodes.iter().zip(chosen).any(without) {
         return Ok(false);
     }
     let calls = core::mem::take(&mut graph.nodes);
-    let mut builder = Builder::new(graph);
+    let mut builder = Builder::with_dims(graph, varying);
     for (call, chosen) in calls.into_iter().zip(chosen) {
         if without((&call, chosen)) {
             lower(&mut builder, call)?;

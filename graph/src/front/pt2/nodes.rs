@@ -1,0 +1,527 @@
+//! Calls of a program, converted to a graph of functional operators.
+
+use super::aliases::{AliasId, Aliases, View};
+use super::bind::{STRIDED, assign, is_scalar, with_scalar};
+use super::names::{Effect, Resolved, is_assertion, resolve};
+use super::schema::{
+    Argument, ExportedProgram, Graph as Source, Hint, Name, NamedArgument, Node as Call,
+    OptionalTensor, SymExpr, SymInt, SymIntArgument, TensorMeta, Text,
+};
+use super::signature::Translated;
+use super::symbols::Symbols;
+use super::weights::{Weights, scalar_type};
+use crate::error::Error;
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::lower::portable::VaryingDims;
+use crate::operators::Operator;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// Meaning of a name in the program.
+#[derive(Clone, Copy)]
+pub(super) enum Named {
+    Tensor(AliasId),
+    Number(ValueId),
+    /// The result of a call that was left out, such as a condition of an assertion.
+    Omitted,
+}
+
+/// Shapes and dtypes of a program or subgraph.
+type Metas<'a, 'j> = &'a BTreeMap<Text<'j>, TensorMeta<'j>>;
+
+/// Converts a program.
+pub(super) struct Translator<'j, 'p> {
+    pub(super) program: &'j ExportedProgram<'j>,
+    pub(super) weights: [&'j Weights<'j, 'p>; 2],
+    pub(super) graph: Graph<'p>,
+    pub(super) aliases: Aliases,
+    symbols: Symbols,
+    pub(super) names: BTreeMap<&'j str, Named>,
+    pub(super) varying: VaryingDims,
+    /// Descriptions of unsupported calls.
+    pub(super) unsupported: BTreeSet<String>,
+    /// Number of the current call.
+    number: u32,
+}
+
+impl<'j, 'p> Translator<'j, 'p> {
+    pub(super) fn new(program: &'j ExportedProgram<'j>, weights: [&'j Weights<'j, 'p>; 2]) -> Self {
+        let source = &program.graph_module.graph;
+        let sizes = source.tensor_values.values().flat_map(|meta| &meta.sizes);
+        let sizes = sizes.chain(source.sym_int_values.values());
+        Translator {
+            program,
+            weights,
+            graph: Graph::default(),
+            aliases: Aliases::default(),
+            symbols: Symbols::new(&program.range_constraints, sizes),
+            names: BTreeMap::new(),
+            varying: VaryingDims::default(),
+            unsupported: BTreeSet::new(),
+            number: 0,
+        }
+    }
+
+    /// Converts the program.
+    ///
+    /// # Errors
+    /// The program is malformed, or has unsupported calls; the message lists all of them.
+    pub(super) fn translate(mut self) -> Result<Translated<'p>, Error> {
+        let module = &self.program.graph_module;
+        let buffers = self.inputs()?;
+        self.calls(&module.graph)?;
+        if !self.unsupported.is_empty() {
+            let list: Vec<String> = self.unsupported.into_iter().collect();
+            return Err(Error::Unsupported(list.join("; ")));
+        }
+        self.outputs(&buffers)
+    }
+
+    /// Converts the calls of a graph. Its inputs have names already.
+    fn calls(&mut self, source: &'j Source<'j>) -> Result<(), Error> {
+        for call in &source.nodes {
+            self.number = self.number.saturating_add(1);
+            match self.one(source, call) {
+                Err(Error::Unsupported(why)) => {
+                    let target = call.target.strip_prefix("torch.ops.").unwrap_or(&call.target);
+                    self.unsupported.insert(match why.is_empty() {
+                        true => String::from(target),
+                        false => format!("{target}: {why}"),
+                    });
+                    self.define_all(source, call)?;
+                }
+                Err(Error::Invalid(why)) => {
+                    return Err(Error::Invalid(format!("call of {}: {why}", call.target)));
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Defines the outputs of an unsupported call, so that the rest of the program can be checked.
+    fn define_all(&mut self, source: &'j Source<'j>, call: &'j Call<'j>) -> Result<(), Error> {
+        for output in &call.outputs {
+            self.result(source, output)?;
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, source: &'j Source<'j>, call: &'j Call<'j>) -> Result<(), Error> {
+        let target = call.target.as_ref();
+        let name = target.strip_prefix("torch.ops.").unwrap_or(target);
+        if is_assertion(name) {
+            self.omit(call);
+            return Ok(());
+        }
+        if name.starts_with("higher_order.wrap_with_") {
+            return self.inline(call);
+        }
+        if let Some(done) = self.integer_call(source, name, call)? {
+            return Ok(done);
+        }
+        let Resolved { mut operator, effect } = resolve(name).ok_or_else(unsupported)?;
+        let given = assign(operator.parameters(), &call.inputs)?;
+        let second = given.get(1).copied().flatten();
+        if second.is_some_and(is_scalar)
+            && let Some(scalar) = with_scalar(operator)
+        {
+            operator = scalar;
+        }
+        let out = self.output_type(source, call);
+        let mut args = Vec::with_capacity(given.len() + 1);
+        for (parameter, given) in operator.parameters().iter().zip(&given) {
+            args.push(self.argument(parameter, *given, out)?);
+        }
+        let target = match call.inputs.first().map(|input| &input.arg) {
+            Some(Argument::Tensor(tensor)) => match self.names.get(tensor.name.as_ref()) {
+                Some(Named::Tensor(alias)) => Some((*alias, tensor)),
+                _ => None,
+            },
+            _ => None,
+        };
+        if effect == Effect::InPlace {
+            let (alias, tensor) = target.ok_or_else(unsupported)?;
+            return self.in_place(source, call, (operator, args), alias, &tensor.name);
+        }
+        let shares = match (effect, target) {
+            (Effect::View, Some(_)) => true,
+            (Effect::ViewIfContiguous, Some((_, tensor))) => {
+                source.tensor_values.get(&tensor.name).is_some_and(is_contiguous)
+            }
+            (Effect::ViewIfSame, Some((_, tensor))) => self.is_unchanged(source, tensor, call),
+            _ => false,
+        };
+        let made = match &call.outputs[..] {
+            [Argument::Tensors(items)] => {
+                let items =
+                    items.iter().map(|item| self.described(&source.tensor_values, &item.name));
+                items.collect::<Result<Vec<_>, _>>()?
+            }
+            outputs => {
+                let mut made = Vec::with_capacity(outputs.len());
+                for output in outputs {
+                    made.push(self.new_result(source, output)?);
+                }
+                made
+            }
+        };
+        let out = match (&call.outputs[..], &made[..]) {
+            ([Argument::Tensors(_)], _) => self.push(Value::List(made.clone())),
+            (_, [one]) => *one,
+            _ => self.push(Value::List(made.clone())),
+        };
+        let outputs = call.outputs.iter().flat_map(|output| names(output));
+        for (position, (name, value)) in outputs.zip(&made).enumerate() {
+            let named = match (self.graph.values.get(*value), target) {
+                (Some(Value::Tensor(_)), Some((parent, _))) if shares => {
+                    let view = self.item_view(operator, &args, position, &made);
+                    Named::Tensor(self.aliases.add_view(parent, view, *value))
+                }
+                (Some(Value::Tensor(_)), _) => Named::Tensor(self.aliases.add(*value)),
+                _ => Named::Number(*value),
+            };
+            self.names.insert(name, named);
+        }
+        self.call(operator, &args, out);
+        Ok(())
+    }
+
+    /// How an output of a view operator is computed on its own.
+    fn item_view(
+        &mut self,
+        operator: Operator,
+        args: &[ValueId],
+        position: usize,
+        made: &[ValueId],
+    ) -> View {
+        let rest: Vec<ValueId> = args.iter().skip(1).copied().collect();
+        let is_list = [
+            Operator::SPLIT_COPY_TENSOR,
+            Operator::SPLIT_WITH_SIZES_COPY,
+            Operator::CHUNK,
+            Operator::UNBIND_COPY_INT,
+        ];
+        if !is_list.contains(&operator) {
+            return View { operator, rest };
+        }
+        let dim = rest.last().copied().unwrap_or_default();
+        if operator == Operator::UNBIND_COPY_INT {
+            let index = self.push(Value::Int(position as i64));
+            return View { operator: Operator::SELECT_COPY_INT, rest: [dim, index].to_vec() };
+        }
+        let rank = |id: ValueId| self.graph.tensor(id).map_or(0, |tensor| tensor.sizes.len());
+        let own = made.first().map_or(0, |id| rank(*id));
+        let at = match self.graph.values.get(dim) {
+            Some(Value::Int(dim)) => torchlet_core::rules::normalize_dim(*dim, own).unwrap_or(0),
+            _ => 0,
+        };
+        let size = |id: &ValueId| {
+            self.graph.tensor(*id).and_then(|it| it.sizes.get(at)).copied().unwrap_or(0)
+        };
+        let start: usize = made.iter().take(position).map(size).sum();
+        let end = start + made.get(position).map_or(0, size);
+        let bounds = [start as i64, end as i64, 1].map(|bound| self.push(Value::Int(bound)));
+        let rest = [&[dim], &bounds[..]].concat();
+        View { operator: Operator::SLICE_COPY_TENSOR, rest }
+    }
+
+    /// A call that overwrites its first argument.
+    fn in_place(
+        &mut self,
+        source: &'j Source<'j>,
+        call: &'j Call<'j>,
+        (operator, args): (Operator, Vec<ValueId>),
+        alias: AliasId,
+        own: &str,
+    ) -> Result<(), Error> {
+        let out = self.described(&source.tensor_values, own)?;
+        self.call(operator, &args, out);
+        self.aliases.write(&mut self.graph, alias, out)?;
+        for name in call.outputs.iter().flat_map(|output| names(output)) {
+            self.names.insert(name, Named::Tensor(alias));
+        }
+        Ok(())
+    }
+
+    /// Calls that compute or read integers. Returns `None` for other calls.
+    fn integer_call(
+        &mut self,
+        source: &'j Source<'j>,
+        name: &str,
+        call: &'j Call<'j>,
+    ) -> Result<Option<()>, Error> {
+        let [Argument::SymInt(SymIntArgument::Name(out))] = &call.outputs[..] else {
+            return match &call.outputs[..] {
+                // Comparisons of sizes are conditions of assertions.
+                [Argument::SymBool(_)] => {
+                    self.omit(call);
+                    Ok(Some(()))
+                }
+                _ => Ok(None),
+            };
+        };
+        let value = self.symbolic(&source.sym_int_values, out);
+        self.names.insert(out, Named::Number(value));
+        if !matches!(self.graph.values.get(value), Some(Value::SymInt(_))) {
+            return Ok(Some(()));
+        }
+        let operator = match name {
+            "aten.sym_size.int" => Operator::SYM_SIZE_INT,
+            "aten.sym_numel.default" => Operator::SYM_NUMEL,
+            "aten.item.default" | "aten._local_scalar_dense.default" => {
+                Operator::LOCAL_SCALAR_DENSE
+            }
+            "_operator.add" => Operator::SYM_ADD,
+            "_operator.sub" => Operator::SYM_SUB,
+            "_operator.mul" => Operator::SYM_MUL,
+            "_operator.floordiv" => Operator::SYM_FLOORDIV,
+            "_operator.mod" => Operator::EXECUTORCH_PRIM_MOD_SCALAR,
+            "_operator.neg" => Operator::EXECUTORCH_PRIM_NEG_SCALAR,
+            "torch.sym_max" => Operator::EXECUTORCH_PRIM_SYM_MAX_SCALAR,
+            "torch.sym_min" => Operator::EXECUTORCH_PRIM_SYM_MIN_SCALAR,
+            _ => return Err(unsupported()),
+        };
+        let given = assign(operator.parameters(), &call.inputs)?;
+        let mut args = Vec::with_capacity(given.len() + 1);
+        for (parameter, given) in operator.parameters().iter().zip(&given) {
+            args.push(self.argument(parameter, *given, None)?);
+        }
+        self.call(operator, &args, value);
+        Ok(Some(()))
+    }
+
+    /// Converts the calls of a subgraph that always runs, in a context that does not affect
+    /// inference.
+    fn inline(&mut self, call: &'j Call<'j>) -> Result<(), Error> {
+        let is_graph = |input: &NamedArgument<'_>| matches!(input.arg, Argument::Graph(_));
+        let at = call.inputs.iter().position(is_graph).ok_or_else(unsupported)?;
+        let (_, behind) = call.inputs.split_at_checked(at).ok_or_else(unsupported)?;
+        let Some((NamedArgument { arg: Argument::Graph(inner), .. }, operands)) =
+            behind.split_first()
+        else {
+            return Err(unsupported());
+        };
+        let inner = &*inner.graph;
+        let mut own = BTreeMap::new();
+        if operands.len() != inner.inputs.len() {
+            return Err(Error::invalid("the inputs of a subgraph do not match its operands"));
+        }
+        for (input, operand) in inner.inputs.iter().zip(operands) {
+            for (name, outer) in names(input).into_iter().zip(names(&operand.arg)) {
+                own.insert(name, self.lookup(outer)?);
+            }
+        }
+        let outer = core::mem::replace(&mut self.names, own);
+        let done = self.calls(inner);
+        let own = core::mem::replace(&mut self.names, outer);
+        done?;
+        let outputs = call.outputs.iter().flat_map(|output| names(output));
+        let results = inner.outputs.iter().flat_map(|output| names(output));
+        for (name, inner) in outputs.zip(results) {
+            let missing = || Error::Invalid(format!("the output `{inner}` of a subgraph"));
+            let named = own.get(inner).copied().ok_or_else(missing)?;
+            self.names.insert(name, named);
+        }
+        Ok(())
+    }
+
+    /// Leaves out a call, and remembers its results.
+    fn omit(&mut self, call: &'j Call<'j>) {
+        for name in call.outputs.iter().flat_map(|output| names(output)) {
+            self.names.insert(name, Named::Omitted);
+        }
+    }
+
+    /// Adds a value for an output of a call, and names it.
+    fn result(&mut self, source: &'j Source<'j>, output: &'j Argument<'j>) -> Result<(), Error> {
+        let values = match output {
+            Argument::Tensors(items) => {
+                let metas = &source.tensor_values;
+                let items = items.iter().map(|item| self.described(metas, &item.name));
+                items.collect::<Result<Vec<_>, _>>()?
+            }
+            other => [self.new_result(source, other)?].to_vec(),
+        };
+        for (name, value) in names(output).into_iter().zip(values) {
+            let named = match self.graph.values.get(value) {
+                Some(Value::Tensor(_)) => Named::Tensor(self.aliases.add(value)),
+                _ => Named::Number(value),
+            };
+            self.names.insert(name, named);
+        }
+        Ok(())
+    }
+
+    /// Adds a value for an output of a call.
+    fn new_result(
+        &mut self,
+        source: &'j Source<'j>,
+        output: &'j Argument<'j>,
+    ) -> Result<ValueId, Error> {
+        Ok(match output {
+            Argument::Tensor(tensor) | Argument::OptionalTensor(OptionalTensor::Tensor(tensor)) => {
+                self.described(&source.tensor_values, &tensor.name)?
+            }
+            Argument::SymInt(SymIntArgument::Name(name)) => {
+                self.symbolic(&source.sym_int_values, name)
+            }
+            // An output that is not computed.
+            Argument::None(_) | Argument::OptionalTensor(OptionalTensor::None(_)) => {
+                self.push(Value::Tensor(Tensor {
+                    scalar_type: ScalarType::Float,
+                    host_type: ScalarType::Float,
+                    sizes: [0].to_vec(),
+                    dynamic: false,
+                    data: None,
+                    changes: None,
+                }))
+            }
+            _ => self.push(Value::None),
+        })
+    }
+
+    /// The dtype of the first output of a call.
+    fn output_type(&self, source: &Source<'j>, call: &Call<'j>) -> Option<ScalarType> {
+        let first = call.outputs.iter().flat_map(|output| names(output)).next()?;
+        scalar_type(source.tensor_values.get(first)?.dtype)
+    }
+
+    /// Whether the output of a call has the dtype of an input.
+    fn is_unchanged(&self, source: &Source<'j>, input: &Name<'j>, call: &Call<'j>) -> bool {
+        let own = source.tensor_values.get(&input.name).map(|meta| meta.dtype);
+        let outputs = call.outputs.iter().flat_map(|output| names(output));
+        let mut types = outputs.map(|name| source.tensor_values.get(name).map(|meta| meta.dtype));
+        own.is_some() && types.next() == Some(own)
+    }
+
+    /// Adds a tensor as the program describes it.
+    pub(super) fn described(&mut self, metas: Metas<'_, 'j>, name: &str) -> Result<ValueId, Error> {
+        let meta = metas.get(name);
+        let meta =
+            meta.ok_or_else(|| Error::Invalid(format!("the tensor `{name}` has no shape")))?;
+        if meta.layout != STRIDED {
+            return Err(Error::Unsupported(format!("the sparse tensor `{name}`")));
+        }
+        let known = scalar_type(meta.dtype);
+        let scalar_type = known.ok_or_else(|| {
+            Error::Unsupported(format!("the tensor `{name}` of dtype number {}", meta.dtype))
+        })?;
+        let mut sizes = Vec::with_capacity(meta.sizes.len());
+        let mut varying = Vec::with_capacity(meta.sizes.len());
+        for size in &meta.sizes {
+            let (bound, varies) = self.symbols.bound(size)?;
+            sizes.push(bound);
+            varying.push(varies);
+        }
+        let dynamic = varying.contains(&true);
+        if dynamic {
+            self.varying.insert(self.graph.values.len(), varying);
+        }
+        let host_type = scalar_type;
+        Ok(self.push(Value::Tensor(Tensor {
+            scalar_type,
+            host_type,
+            sizes,
+            dynamic,
+            data: None,
+            changes: None,
+        })))
+    }
+
+    /// Adds an integer: a constant if the program gives it a single value.
+    pub(super) fn symbolic(
+        &mut self,
+        symbols: &BTreeMap<Text<'j>, SymInt<'j>>,
+        name: &str,
+    ) -> ValueId {
+        let value = match symbols.get(name) {
+            Some(SymInt::Int(number)) => Value::Int(*number),
+            Some(expr @ SymInt::Expr(SymExpr { hint, .. })) => match self.symbols.bound(expr) {
+                Ok((number, false)) => Value::Int(number as i64),
+                _ => Value::SymInt(match hint {
+                    Some(Hint::Int(hint)) => *hint,
+                    _ => 0,
+                }),
+            },
+            None => Value::SymInt(0),
+        };
+        self.push(value)
+    }
+
+    fn lookup(&self, name: &str) -> Result<Named, Error> {
+        let unknown = || Error::Invalid(format!("the name `{name}` is not defined"));
+        self.names.get(name).copied().ok_or_else(unknown)
+    }
+
+    /// The current value of a tensor.
+    pub(super) fn tensor(&mut self, name: &str) -> Result<ValueId, Error> {
+        match self.lookup(name)? {
+            Named::Tensor(alias) => self.aliases.read(&mut self.graph, alias),
+            _ => Err(Error::Invalid(format!("`{name}` is no tensor"))),
+        }
+    }
+
+    /// The value of an integer.
+    pub(super) fn number(&mut self, name: &str) -> Result<ValueId, Error> {
+        match self.lookup(name)? {
+            Named::Number(value) => Ok(value),
+            Named::Tensor(_) => Err(Error::Invalid(format!("`{name}` is a tensor"))),
+            Named::Omitted => {
+                Err(Error::Unsupported(format!("the symbolic boolean `{name}` as an argument")))
+            }
+        }
+    }
+
+    pub(super) fn push(&mut self, value: Value<'p>) -> ValueId {
+        super::aliases::push(&mut self.graph, value)
+    }
+
+    pub(super) fn call(&mut self, operator: Operator, inputs: &[ValueId], out: ValueId) {
+        let args = inputs.iter().copied().chain([out]).collect();
+        self.graph.nodes.push(Node { id: self.number, operator, args, parts: Vec::new() });
+    }
+}
+
+fn unsupported() -> Error {
+    Error::unsupported("")
+}
+
+/// The names in an argument.
+fn names<'a>(argument: &'a Argument<'_>) -> Vec<&'a str> {
+    match argument {
+        Argument::Tensor(tensor) | Argument::OptionalTensor(OptionalTensor::Tensor(tensor)) => {
+            [tensor.name.as_ref()].to_vec()
+        }
+        Argument::Tensors(items) => items.iter().map(|item| item.name.as_ref()).collect(),
+        Argument::SymInt(SymIntArgument::Name(name)) => [name.as_ref()].to_vec(),
+        Argument::SymBool(super::schema::SymBoolArgument::Name(name))
+        | Argument::SymFloat(super::schema::SymFloatArgument::Name(name)) => {
+            [name.as_ref()].to_vec()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a tensor is row-major in memory.
+fn is_contiguous(meta: &TensorMeta<'_>) -> bool {
+    let mut expected = Some(1i64);
+    meta.sizes.iter().zip(&meta.strides).rev().all(|(size, stride)| match (size, stride) {
+        (SymInt::Int(1), _) => true,
+        (SymInt::Int(size), SymInt::Int(stride)) => {
+            let is = expected == Some(*stride);
+            expected = expected.and_then(|expected| expected.checked_mul(*size));
+            is
+        }
+        // The outermost dim may have any size.
+        (SymInt::Expr(_), SymInt::Int(stride)) => {
+            let is = expected == Some(*stride);
+            expected = None;
+            is
+        }
+        _ => true,
+    })
+}

@@ -1,0 +1,307 @@
+"""Programs of `torch.export.save`, before and after decomposition, with PyTorch's outputs.
+
+Each program is a `.pt2` archive and a `.json` file with its test cases: inputs, and the outputs of
+PyTorch in eager mode. Cases of a program with state run in this order.
+
+Stack traces and sample inputs are left out of the archives: they are most of their size, and name
+folders of the machine that wrote them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+warnings.filterwarnings("ignore")
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim
+from torch.utils._pytree import tree_flatten
+
+FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "pt2"
+
+torch.set_num_threads(1)
+
+Inputs = tuple[Any, ...]
+
+
+@dataclass
+class Program:
+    """A module, the inputs of its test cases, and the forms that it is exported in."""
+
+    name: str
+    module: nn.Module
+    cases: list[Inputs]
+    dynamic: Any = None
+    decomposed: bool = False
+    """Whether the program is also exported after `run_decompositions()`."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+class Convolutions(nn.Module):
+    """Convolutions with batch norms, in-place activations and a residual connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU6(inplace=True),
+        )
+        self.deep = nn.Conv2d(8, 8, 3, padding="same", groups=8)
+        self.norm = nn.BatchNorm2d(8)
+        self.act = nn.Hardswish(inplace=True)
+        self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
+        self.drop = nn.Dropout(0.5)
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        y = self.act(self.norm(self.deep(x)))
+        y += x
+        up = F.adaptive_avg_pool2d(F.max_pool2d(self.up(y), 2), 1)
+        y = torch.cat([up, F.adaptive_avg_pool2d(y, (1, 1))], 1)
+        return self.head(self.drop(torch.flatten(y, 1)))
+
+
+class DynamicBatch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.first = nn.Linear(8, 12)
+        self.second = nn.Linear(6, 4, bias=False)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = self.norm(x).reshape(x.shape[0] * 2, 4).view(x.shape[0], -1)
+        a, b = self.first(rows).chunk(2, dim=-1)
+        y = self.second(F.gelu(a) * torch.sigmoid(b))
+        positions = torch.arange(x.shape[0], dtype=torch.float32)
+        return F.softmax(y + positions[:, None], dim=-1), y.transpose(0, 1)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+        self.out = nn.Linear(16, 16)
+        self.norm = nn.RMSNorm(16)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(batch, length, 3, 4, 4).permute(2, 0, 3, 1, 4)
+        causal = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        masked = F.scaled_dot_product_attention(q, k[:, :2], v[:, :2], mask, enable_gqa=True)
+        heads = (causal + masked).transpose(1, 2).reshape(batch, length, width)
+        return x + self.out(heads)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(5, 6, num_layers=2, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(12, 4, bias=False)
+        self.rnn = nn.RNN(4, 3, nonlinearity="relu")
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, (h, c) = self.lstm(x)
+        y, g = self.gru(y.transpose(0, 1))
+        return self.rnn(y)[0], h, c, g
+
+
+class Counter(nn.Module):
+    """Buffers that calls update, one of them through a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.register_buffer("last", torch.ones(2, 3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        before = self.last.clone()
+        self.total.add_(x.sum(0))
+        self.last[0] = x[0]
+        self.last[:, 1].mul_(2)
+        return self.total * 2, before
+
+
+class InPlace(nn.Module):
+    """Writes to tensors and to views of them."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.clone()
+        column = y[:, 1]
+        rows = y.view(2, 2, 3)
+        flipped = y.t()
+        column.fill_(5)
+        y[0].mul_(2)
+        flipped[2].add_(1)
+        first, second = y.split(2)
+        second.neg_()
+        y.masked_fill_(y < -4, 0.5)
+        z = torch.zeros(4, 3)
+        z[1:3, ::2] = y[:2, ::2]
+        z.relu_()
+        return y, column + 0, rows * 1, first - second, z
+
+
+class Shapes(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = torch.einsum("bij,bkj->bik", x, x)
+        b = torch.einsum("...ij,jk->...ki", x, y)
+        c = torch.matmul(x[0, 0], y) + torch.matmul(y, y)[:, 0]
+        d = F.pad(x, (1, 2), mode="reflect") + F.pad(x, (2, 1), mode="replicate")
+        e = F.pad(x, (1, 1, 1, 0), value=0.5) - F.pad(x, (1, 1, 0, 1))
+        f = F.interpolate(x, scale_factor=2, mode="linear", align_corners=False)
+        g = F.interpolate(x[None], size=(5, 7), mode="nearest")
+        h = F.interpolate(x[None], scale_factor=1.5, mode="bilinear", align_corners=True)
+        i, j = torch.meshgrid(y[0], y[:, 1], indexing="xy")
+        k = x.unflatten(2, (2, 2)).movedim(1, 3).roll(1, 0)
+        m = F.one_hot(torch.arange(3), 4) + torch.diff(y.cumsum(0), dim=0).long()
+        n = torch.stack([t.sum() for t in x.unbind(0)]) + torch.logsumexp(x, (1, 2))
+        o = F.unfold(x[None], 2, padding=1)
+        p = torch.cat(x.repeat(1, 2, 1).chunk(2, 0)).norm(dim=2, keepdim=True)
+        p = torch.where(x > 0, x, 1.0).tile(1, 2, 1) - p
+        return a, b, c, d, e, f, g, h, i, j, k, m, n, o, p
+
+
+class Functions(nn.Module):
+    """Element-wise functions that PyTorch decomposes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prelu = nn.PReLU(3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.cat([F.mish(x), F.selu(x), F.celu(x, 0.7), F.logsigmoid(x), F.softshrink(x)], 2)
+        z = [F.threshold(x, 0.1, -2), F.rrelu(x), torch.frac(x), torch.logaddexp(x, -x)]
+        v = torch.lerp(x, x.square(), 0.3) + torch.addcmul(x, x, x, value=0.5)
+        w = torch.nan_to_num(x / x.clamp(min=0).clamp_max(0.4), posinf=9, neginf=-9)
+        w = w + F.cosine_similarity(x, v, dim=1)[:, None]
+        u = self.prelu(x) + F.silu(x) + F.elu(x) + F.leaky_relu(x) + F.hardtanh(x)
+        return y, torch.hstack(z), v, w, u, 2 - x, x.std(), x.var(dim=1), 1 / x, x.isfinite()
+
+
+class SharedWeights(nn.Module):
+    """Weights that share memory, are not contiguous, or are lifted constants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(6, 4)
+        self.head = nn.Linear(4, 6, bias=False)
+        self.head.weight = self.embedding.weight
+        self.turned = nn.Parameter(torch.randn(3, 4).t())
+        whole = torch.randn(8)
+        self.register_buffer("front", whole[:4])
+        self.register_buffer("back", whole[4:])
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = self.embedding(x) * torch.tensor([1.0, -1.0, 0.5, 2.0])
+        with torch.no_grad():
+            z = torch.sin(y) @ self.turned
+        return {"logits": self.head(y + self.front * self.back), "angles": z}
+
+
+def programs() -> list[Program]:
+    torch.manual_seed(7)
+    batch = Dim("batch", min=1, max=16)
+    mask = torch.ones(6, 6, dtype=torch.bool).tril(1)
+    mask[3] = False
+    return [
+        Program("convolutions", Convolutions(), [(torch.randn(2, 3, 12, 12),)], decomposed=True),
+        Program(
+            "dynamic_batch",
+            DynamicBatch(),
+            [(torch.randn(count, 8),) for count in (3, 1, 16)],
+            dynamic=({0: batch},),
+            decomposed=True,
+        ),
+        Program("attention", Attention(), [(torch.randn(2, 6, 16), mask)], decomposed=True),
+        Program("recurrent", Recurrent(), [(torch.randn(2, 4, 5),)]),
+        Program("counter", Counter(), [(torch.randn(4, 3),) for _ in range(3)], decomposed=True),
+        Program("in_place", InPlace(), [(torch.randn(4, 3),)], decomposed=True),
+        Program("shapes", Shapes(), [(torch.randn(2, 3, 4), torch.randn(4, 4))]),
+        Program("functions", Functions(), [(torch.randn(2, 3, 4) * 2,)]),
+        Program("shared_weights", SharedWeights(), [(torch.tensor([[1, 5, 0]]),)]),
+    ]
+
+
+def described(value: Any) -> dict[str, Any]:
+    """A tensor as JSON."""
+    tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    # Numbers print with as many digits as their dtype needs.
+    values = [float(f"{v:.9g}") if isinstance(v, float) else v for v in tensor.flatten().tolist()]
+    return {"dtype": dtype, "shape": list(tensor.shape), "values": values}
+
+
+def slim(archive: bytes) -> bytes:
+    """Leaves out stack traces and sample inputs."""
+    source = zipfile.ZipFile(io.BytesIO(archive))
+    written = io.BytesIO()
+    writer = torch._C.PyTorchFileWriter(written)
+    for name in source.namelist():
+        _, _, path = name.partition("/")
+        data = source.read(name)
+        # The writer adds its own version and byte order.
+        if path.startswith(("data/sample_inputs", ".data/")) or path == "byteorder":
+            continue
+        if path.startswith("models/"):
+            program = json.loads(data)
+            strip(program)
+            data = json.dumps(program, separators=(",", ":")).encode()
+        writer.write_record(path, data, len(data))
+    writer.write_end_of_file()
+    return written.getvalue()
+
+
+def strip(value: Any) -> None:
+    if isinstance(value, dict):
+        if "target" in value and "metadata" in value:
+            value["metadata"] = {}
+        if "module_call_graph" in value:
+            value["module_call_graph"] = value["module_call_graph"][:1]
+        for item in value.values():
+            strip(item)
+    elif isinstance(value, list):
+        for item in value:
+            strip(item)
+
+
+def save(program: torch.export.ExportedProgram, path: Path) -> None:
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    path.write_bytes(slim(buffer.getvalue()))
+
+
+def export(program: Program) -> None:
+    module = program.module.eval()
+    first = program.cases[0]
+    exported = torch.export.export(module, first, program.kwargs, dynamic_shapes=program.dynamic)
+    save(exported, FOLDER / f"{program.name}.pt2")
+    if program.decomposed:
+        save(exported.run_decompositions(), FOLDER / f"{program.name}_core.pt2")
+    cases = []
+    for case in program.cases:
+        inputs = [described(value) for value in tree_flatten(case)[0]]
+        with torch.no_grad():
+            outputs = tree_flatten(module(*case))[0]
+        cases.append({"inputs": inputs, "outputs": [described(value) for value in outputs]})
+    text = json.dumps({"cases": cases}, separators=(",", ":"))
+    (FOLDER / f"{program.name}.json").write_text(text + "\n")
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for program in programs():
+        export(program)
+
+
+if __name__ == "__main__":
+    main()
