@@ -169,8 +169,7 @@ impl Permute {
                     for d in 0..width {
                         let at = a * a_step + b * b_step + c * c_step + d * d_step;
                         let source = input.get(at * self.size..).unwrap_or(&[]);
-                        if let (Some(item), Some(source)) =
-                            (items.next(), source.get(..self.size))
+                        if let (Some(item), Some(source)) = (items.next(), source.get(..self.size))
                         {
                             item.copy_from_slice(source);
                         }

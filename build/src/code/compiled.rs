@@ -4,7 +4,9 @@ use super::{
     HEAD, array, begin_run, escaped, is_parameter, line, method_identifier, names, parameters,
     qualify, results, tuple,
 };
-use crate::compiled::{Call, Compiled, CompiledMethod, Extent, Results, Scales, Span, Step, Window};
+use crate::compiled::{
+    Call, Compiled, CompiledMethod, Extent, Results, Scales, Span, Step, Window,
+};
 use crate::{Analysis, MethodAnalysis, Slot};
 use std::fmt::Write;
 use std::path::Path;
@@ -126,7 +128,10 @@ fn float(value: f32) -> String {
 }
 
 /// Type and fields of a call, without its spans.
-fn fields(call: &Call<'_>, constants: &mut Constants) -> (&'static str, Vec<(&'static str, String)>) {
+fn fields(
+    call: &Call<'_>,
+    constants: &mut Constants,
+) -> (&'static str, Vec<(&'static str, String)>) {
     let scale = |(multiplier, shift): (i32, i32)| format!("calls::scale({multiplier}, {shift})");
     match call {
         Call::Quantize { inverse, zero, bounds, input: _ } => {
@@ -290,15 +295,10 @@ fn write_method(
     line(text_of_method, "#[allow(unused_variables)]");
     line(text_of_method, &format!("fn compute(memory: &mut [u8], {parameters}) {{"));
     let flat = |index: usize| {
-        format!(
-            "<Input{index} as firmware::Nested>::flat(::core::slice::from_ref(input_{index}))"
-        )
+        format!("<Input{index} as firmware::Nested>::flat(::core::slice::from_ref(input_{index}))")
     };
     for &(index, to) in &method.copied {
-        line(
-            text_of_method,
-            &format!("    calls::copy({}, {}, memory);", flat(index), span(to)),
-        );
+        line(text_of_method, &format!("    calls::copy({}, {}, memory);", flat(index), span(to)));
     }
     for (index, step) in method.steps.iter().enumerate() {
         let input = match step.call {
@@ -335,7 +335,10 @@ fn handle(text: &mut String, found: &MethodAnalysis, method: &CompiledMethod<'_>
     line(text, "        Ok(Method(PLANNED_MEMORY_0.take()?))");
     line(text, "    }");
     line(text, "\n    /// The outputs of the last run.");
-    line(text, "    ///\n    /// # Errors\n    /// Never; kept for the signature of other methods.");
+    line(
+        text,
+        "    ///\n    /// # Errors\n    /// Never; kept for the signature of other methods.",
+    );
     line(text, &format!("    pub fn outputs(&self) -> Result<{results}, Error> {{"));
     let outputs = found.outputs.iter().zip(&method.outputs).enumerate();
     let outputs = outputs.map(|(index, (slot, place))| {

@@ -51,9 +51,10 @@ pub(super) fn check(method: &Method<'_>) -> Result<(), String> {
             flow.write(out).map_err(fail)?;
         }
     }
-    method.outputs.iter().try_for_each(|&output| {
-        flow.read(output).map_err(|reason| format!("an output {reason}"))
-    })
+    method
+        .outputs
+        .iter()
+        .try_for_each(|&output| flow.read(output).map_err(|reason| format!("an output {reason}")))
 }
 
 /// A value, or the items of a list of tensors.

@@ -1,9 +1,11 @@
-//! Merges steps: views of views, padding into convolutions, and changes of the memory order into
-//! the weights of linear layers. Results stay the same, bit by bit.
+//! Merges and rewrites steps: padding into convolutions, changes of the memory order into the
+//! weights of linear layers, depthwise convolutions of a single channel into plain ones. Results
+//! stay the same, bit by bit.
 
 use super::{Call, Step, Window};
 use std::borrow::Cow;
 use torchlet_graph::method::Method;
+use torchlet_portable::compiled::Convolve;
 
 /// Merges the steps of a method.
 pub(super) fn run(method: &Method<'_>, steps: &mut Vec<Step<'_>>) {
@@ -47,6 +49,36 @@ pub(super) fn run(method: &Method<'_>, steps: &mut Vec<Step<'_>>) {
         }
     }
     remove_unused(method, steps);
+    steps.iter_mut().for_each(widen);
+}
+
+/// Replaces a depthwise convolution of a single channel, as in the first layers of audio and
+/// greyscale networks, by the plain convolution that it is: that one multiplies two pixels with two
+/// channels at a time.
+fn widen(step: &mut Step<'_>) {
+    let Call::Depthwise { from, to, windows, offset, results, weights, .. } = &step.call else {
+        return;
+    };
+    let ([_, _, 1], [_, _, channels]) = (from, to) else { return };
+    let taps = weights.len().checked_div(*channels).unwrap_or(0);
+    let mut transposed = vec![0; weights.len()];
+    for (tap, weights) in weights.chunks_exact((*channels).max(1)).enumerate() {
+        for (channel, &weight) in weights.iter().enumerate() {
+            let Some(to) = transposed.get_mut(channel * taps + tap) else { return };
+            *to = weight;
+        }
+    }
+    step.workspace.0 = Convolve::workspace_bytes(1, taps);
+    step.call = Call::Convolve {
+        from: *from,
+        to: *to,
+        windows: *windows,
+        transposed: false,
+        depth: 1,
+        offset: *offset,
+        results: results.clone(),
+        weights: Cow::Owned(transposed),
+    };
 }
 
 fn is_view(step: &Step<'_>) -> bool {

@@ -211,7 +211,12 @@ impl<'p> Args<'p> {
         Ok((data, std::array::from_fn(|dim| tensor.info.size(dim))))
     }
 
-    fn windows(self, kernel: [usize; 2], stride: usize, dilation: usize) -> Result<Windows, String> {
+    fn windows(
+        self,
+        kernel: [usize; 2],
+        stride: usize,
+        dilation: usize,
+    ) -> Result<Windows, String> {
         let (padding, dilation) = (self.pair(stride + 1)?, self.pair(dilation)?);
         windows(kernel.map(|size| size as i64), self.pair(stride)?, padding, dilation)
     }
