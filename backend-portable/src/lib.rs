@@ -17,6 +17,7 @@
 extern crate std;
 
 pub mod attention;
+pub mod compiled;
 pub mod compute;
 pub mod copies;
 pub mod creation;

@@ -1,4 +1,5 @@
-//! Generates the module of the program in `MODEL`, and passes the memory map to the linker.
+//! Generates the module of the program in `MODEL`, compiled if `COMPILED` is set, and passes the
+//! memory map to the linker.
 
 fn main() -> Result<(), torchlet_build::Error> {
     let processor = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
@@ -13,5 +14,10 @@ fn main() -> Result<(), torchlet_build::Error> {
     println!("cargo::rerun-if-env-changed=MODEL");
     let digits = "../../tests/fixtures/digits/digits.pte";
     let model = std::env::var("MODEL").unwrap_or_else(|_| digits.into());
-    torchlet_build::Program::new(model).name("model").lowered().write()
+    println!("cargo::rerun-if-env-changed=COMPILED");
+    let program = torchlet_build::Program::new(model).name("model");
+    match std::env::var_os("COMPILED") {
+        Some(_) => program.compiled_only().write(),
+        None => program.lowered().write(),
+    }
 }

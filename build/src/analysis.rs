@@ -29,6 +29,20 @@ pub struct Analysis {
     /// Operators of a quantized program that compute in floating point after it was
     /// [lowered](crate::Program::lowered), each with a sentence about its cost.
     pub float_fallbacks: Vec<String>,
+    /// Sizes of the [compiled](crate::Program::compiled) program; `None` if it is interpreted.
+    pub compiled: Option<CompiledSizes>,
+    /// Reasons why it is interpreted although it should be compiled.
+    pub not_compiled: Vec<String>,
+}
+
+/// Sizes of a compiled program in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompiledSizes {
+    /// Weights and other constants, in flash.
+    pub constants: usize,
+    /// Activation memory of all methods, in RAM.
+    pub memory: usize,
 }
 
 /// The requirements of a method.
@@ -176,6 +190,8 @@ impl Analysis {
             paths: Variants::NONE,
             program: program_bytes,
             float_fallbacks: Vec::new(),
+            compiled: None,
+            not_compiled: Vec::new(),
         };
         let kernels: Vec<Kernel> = registry.kernels().copied().collect();
         let whole_program = torchlet_graph::method::Program::read(program);

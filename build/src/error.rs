@@ -84,6 +84,13 @@ pub enum Error {
         /// Cause.
         source: torchlet_graph::Error,
     },
+    /// The program cannot be compiled.
+    NotCompiled {
+        /// Path of the program.
+        path: PathBuf,
+        /// Reasons.
+        reasons: Vec<String>,
+    },
     /// Kernels or backends conflict.
     Registry(torchlet_core::RegistryError),
 }
@@ -119,6 +126,15 @@ impl fmt::Display for Error {
             ),
             Error::Lower { path, source } => {
                 write!(f, "{} cannot be lowered: {source}", path.display())
+            }
+            Error::NotCompiled { path, reasons } => {
+                let reasons = reasons.join("; ");
+                write!(
+                    f,
+                    "{} cannot be compiled: {reasons}. Program::compiled falls back to the \
+                     interpreter",
+                    path.display()
+                )
             }
             Error::Registry(error) => error.fmt(f),
         }

@@ -1,6 +1,9 @@
 //! Code generation for the programs of an image.
 
+use crate::analysis::CompiledSizes;
+use crate::compiled::Compiled;
 use crate::load::Loaded;
+use crate::program::Compile;
 use crate::{Analysis, Error, Program, Target, code};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -79,6 +82,9 @@ impl Image {
             for text in &analysis.float_fallbacks {
                 println!("cargo::warning={name}: {text}");
             }
+            for reason in &analysis.not_compiled {
+                println!("cargo::warning={name} is interpreted, not compiled: {reason}");
+            }
         }
         Ok(())
     }
@@ -124,7 +130,25 @@ impl Image {
         target: &Target,
         folder: &Path,
     ) -> Result<Analysis, Error> {
-        let Loaded { bytes, is_changed, has_data, analysis } = Loaded::of(program, target)?;
+        let Loaded { bytes, is_changed, has_data, mut analysis } = Loaded::of(program, target)?;
+        let modules = analysis.methods.iter().map(|method| code::method_identifier(&method.name));
+        let modules: Vec<String> = modules.collect();
+        if let Some(at) = (1..modules.len()).find(|at| modules[..*at].contains(&modules[*at])) {
+            let reason = "of a method maps to the same Rust identifier as another method";
+            return Err(Error::Name { name: analysis.methods[at].name.clone(), reason });
+        }
+        if program.compile != Compile::No {
+            match self.write_compiled(program, name, &bytes, &analysis, folder)? {
+                Ok(sizes) => {
+                    analysis.compiled = Some(sizes);
+                    return Ok(analysis);
+                }
+                Err(reasons) if program.compile == Compile::Always => {
+                    return Err(Error::NotCompiled { path: program.path.clone(), reasons });
+                }
+                Err(reasons) => analysis.not_compiled = reasons,
+            }
+        }
         let embedded = match is_changed {
             true => {
                 let path = folder.join(name).with_extension("pte");
@@ -137,12 +161,6 @@ impl Image {
             false => Vec::new(),
             true => program.data.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?,
         };
-        let modules = analysis.methods.iter().map(|method| code::method_identifier(&method.name));
-        let modules: Vec<String> = modules.collect();
-        if let Some(at) = (1..modules.len()).find(|at| modules[..*at].contains(&modules[*at])) {
-            let reason = "of a method maps to the same Rust identifier as another method";
-            return Err(Error::Name { name: analysis.methods[at].name.clone(), reason });
-        }
         let text = code::program(&code::Source {
             program,
             embedded: &embedded,
@@ -152,6 +170,36 @@ impl Image {
         });
         save(&folder.join(name).with_extension("rs"), text.as_bytes())?;
         Ok(analysis)
+    }
+}
+
+impl Image {
+    /// Writes a compiled program, or returns the reasons why it cannot be compiled.
+    fn write_compiled(
+        &self,
+        program: &Program,
+        name: &str,
+        bytes: &[u8],
+        analysis: &Analysis,
+        folder: &Path,
+    ) -> Result<Result<CompiledSizes, Vec<String>>, Error> {
+        if self.shares_activations {
+            return Ok(Err(vec!["the image shares activations (Image::share_activations)".into()]));
+        }
+        let fail = |source| Error::Lower { path: program.path.clone(), source };
+        let read = torchlet_core::Program::from_bytes(bytes);
+        let read = read.map_err(|source| Error::Format { path: program.path.clone(), source })?;
+        let read = torchlet_graph::method::Program::read(&read).map_err(fail)?;
+        let compiled = match Compiled::of(&read, program, analysis) {
+            Ok(compiled) => compiled,
+            Err(reasons) => return Ok(Err(reasons)),
+        };
+        let data = folder.join(name).with_extension("weights");
+        let code = code::compiled::program(&compiled, analysis, &data);
+        save(&data, &code.weights)?;
+        save(&folder.join(name).with_extension("rs"), code.text.as_bytes())?;
+        let memory = compiled.methods.iter().map(|method| method.memory).sum();
+        Ok(Ok(CompiledSizes { constants: code.constants, memory }))
     }
 }
 

@@ -38,6 +38,7 @@
 
 mod analysis;
 mod code;
+mod compiled;
 mod error;
 mod image;
 mod load;
@@ -45,7 +46,7 @@ mod program;
 mod target;
 mod types;
 
-pub use analysis::{Analysis, MethodAnalysis, Missing, Slot};
+pub use analysis::{Analysis, CompiledSizes, MethodAnalysis, Missing, Slot};
 pub use error::Error;
 pub use image::{Image, Written};
 pub use program::Program;

@@ -22,6 +22,7 @@ pub struct Program {
     pub(crate) data: Vec<PathBuf>,
     pub(crate) methods: Vec<String>,
     pub(crate) is_lowered: bool,
+    pub(crate) compile: Compile,
     pub(crate) kernels: Vec<(Kernel, String)>,
     pub(crate) backends: Vec<(Box<dyn Backend>, String)>,
 }
@@ -36,6 +37,7 @@ impl Program {
             data: Vec::new(),
             methods: Vec::new(),
             is_lowered: false,
+            compile: Compile::No,
             kernels: Vec::new(),
             backends: Vec::new(),
         }
@@ -73,6 +75,27 @@ impl Program {
     pub fn lowered(mut self) -> Self {
         self.is_lowered = true;
         self
+    }
+
+    /// Lowers the program and compiles it to a function that calls kernels in order, with constant
+    /// shapes, in memory planned by the build. Results are those of the [lowered](Self::lowered)
+    /// program. The firmware contains neither the file nor an interpreter. A program that cannot be
+    /// compiled is interpreted; the build prints the reason.
+    ///
+    /// The module has `load` and the methods with the same signatures, so that a project changes by
+    /// one word.
+    #[must_use]
+    pub fn compiled(mut self) -> Self {
+        self.compile = Compile::Preferably;
+        self.lowered()
+    }
+
+    /// Like [`compiled`](Self::compiled), but a program that cannot be compiled fails the build
+    /// with the reason.
+    #[must_use]
+    pub fn compiled_only(mut self) -> Self {
+        self.compile = Compile::Always;
+        self.lowered()
     }
 
     /// Adds a custom kernel, with the path of the same constant in the firmware. It overrides a
@@ -113,4 +136,14 @@ impl Program {
         let stem = || self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         crate::code::identifier(&self.name.clone().unwrap_or_else(stem))
     }
+}
+
+/// Whether a program is compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compile {
+    No,
+    /// Interpreted if it cannot be compiled.
+    Preferably,
+    /// An error if it cannot be compiled.
+    Always,
 }

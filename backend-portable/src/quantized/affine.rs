@@ -412,7 +412,7 @@ pub(crate) fn quantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), Kern
             }
             (_, Some(inverse)) => {
                 for (value, &zero) in values.iter_mut().zip(zeros) {
-                    *value = (*value * inverse).round_even() + zero;
+                    *value = scaled(*value, inverse, zero);
                 }
             }
             (_, None) => {
@@ -429,18 +429,36 @@ pub(crate) fn quantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), Kern
     })
 }
 
+/// Scales a value and adds the zero point; the result is not bounded yet.
+#[inline(always)]
+pub(crate) fn scaled<C: Real>(value: C, inverse: C, zero: C) -> C {
+    (value * inverse).round_even() + zero
+}
+
+/// Converts a scaled value to a quantized one. `none` is the result for NaN, which PyTorch does not
+/// clamp but converts directly.
+#[inline(always)]
+pub(crate) fn bounded<C: Real, T: Number>(value: C, (low, high): (C, C), none: T) -> T {
+    let value = if value < low { low } else { value };
+    let value = if value > high { high } else { value };
+    let whole = T::from_i64(i64::from(value.to_f32() as i32));
+    if value.is_nan() { none } else { whole }
+}
+
+/// Dequantizes a value.
+#[inline(always)]
+pub(crate) fn dequantized<C: Real>(value: C, scale: C, zero: C) -> C {
+    (value - zero) * scale
+}
+
 fn write_bounded<C: Real, T: Number>(values: &[C], low: i64, high: i64, out: &mut [T]) {
     const EXACT: core::ops::RangeInclusive<i64> = -(1 << 24)..=1 << 24;
-    // As in PyTorch, NaN is not clamped but converted directly.
     let none = T::from_f32(f32::NAN);
     if EXACT.contains(&low) && EXACT.contains(&high) {
         // Bounds that all compute types represent exactly.
-        let (low, high) = (C::from_i64(low), C::from_i64(high));
+        let bounds = (C::from_i64(low), C::from_i64(high));
         for (out, &value) in out.iter_mut().zip(values) {
-            let value = if value < low { low } else { value };
-            let value = if value > high { high } else { value };
-            let whole = T::from_i64(i64::from(value.to_f32() as i32));
-            *out = if value.is_nan() { none } else { whole };
+            *out = bounded(value, bounds, none);
         }
         return;
     }
@@ -467,7 +485,7 @@ pub(crate) fn dequantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), Ke
             }
             _ => {
                 for ((value, &scale), &zero) in values.iter_mut().zip(scales).zip(zeros) {
-                    *value = (*value - zero) * scale;
+                    *value = dequantized(*value, scale, zero);
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! operators, and read quantized embedding tables and weights. The [`cortex_m`] operators compute
 //! in integers.
 
-mod affine;
+pub(crate) mod affine;
 pub mod cortex_m;
 mod fake;
 mod parameters;

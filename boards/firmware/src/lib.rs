@@ -14,7 +14,7 @@
 #[cfg_attr(any(target_arch = "riscv32", target_arch = "riscv64"), path = "machine/riscv.rs")]
 mod machine;
 
-#[cfg(feature = "start")]
+#[cfg(feature = "handlers")]
 mod exit;
 mod external;
 mod faults;
@@ -29,9 +29,10 @@ mod shared;
 pub mod stack;
 mod watch;
 
-#[cfg(feature = "start")]
+#[cfg(feature = "handlers")]
 pub use exit::exit;
 pub use faults::damage;
+pub use machine::{start as start_clock, ticks as clock_ticks};
 pub use memory::{Memory, Room};
 pub use models::Model;
 

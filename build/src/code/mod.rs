@@ -1,5 +1,6 @@
 //! Code generation: the source text of a program's module.
 
+pub(crate) mod compiled;
 mod method;
 
 use crate::{Analysis, MethodAnalysis, Program, Slot};
@@ -42,8 +43,18 @@ pub(crate) fn identifier(name: &str) -> String {
 /// Identifier of a method's module and function, distinct from the other items in the program's
 /// module.
 pub(crate) fn method_identifier(name: &str) -> String {
-    const OWN: [&str; 9] =
-        ["Error", "Model", "TakeOnce", "core", "data", "firmware", "load", "load_with", "registry"];
+    const OWN: [&str; 10] = [
+        "Error",
+        "Model",
+        "TakeOnce",
+        "constants",
+        "core",
+        "data",
+        "firmware",
+        "load",
+        "load_with",
+        "registry",
+    ];
     let mut text = identifier(name);
     if OWN.contains(&text.as_str()) {
         text.push('_');
@@ -84,6 +95,8 @@ fn exported_set(text: &mut String, symbol: &str, of: &str, bits: impl LowerHex) 
 pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String {
     let mut text = String::new();
     text.push_str(HEAD);
+    // Compiled programs call functions for their types directly.
+    let analyses: Vec<_> = analyses.iter().filter(|analysis| analysis.compiled.is_none()).collect();
     let types = analyses.iter().fold(Types::NONE, |all, analysis| all.union(analysis.types));
     line(
         &mut text,

@@ -34,12 +34,15 @@ pub struct Taps {
     pub start: usize,
 }
 
-fn positive(value: i64) -> Option<usize> {
-    usize::try_from(i32::try_from(value).ok()?).ok().filter(|&value| value > 0)
+const fn positive(value: i64) -> Option<usize> {
+    if value == 0 { None } else { non_negative(value) }
 }
 
-fn non_negative(value: i64) -> Option<usize> {
-    usize::try_from(i32::try_from(value).ok()?).ok()
+const fn non_negative(value: i64) -> Option<usize> {
+    if value < 0 || value > i32::MAX as i64 || value as u64 > usize::MAX as u64 {
+        return None;
+    }
+    Some(value as usize)
 }
 
 fn size(value: i64) -> Option<usize> {
@@ -58,13 +61,13 @@ impl Window {
 
     /// Creates a window; `None` unless kernel, stride and dilation are positive, padding is not
     /// negative, and all fit `i32`.
-    pub fn new(kernel: i64, stride: i64, padding: i64, dilation: i64) -> Option<Self> {
-        Some(Window {
-            kernel: positive(kernel)?,
-            stride: positive(stride)?,
-            padding: non_negative(padding)?,
-            dilation: positive(dilation)?,
-        })
+    pub const fn new(kernel: i64, stride: i64, padding: i64, dilation: i64) -> Option<Self> {
+        let (Some(kernel), Some(stride), Some(padding), Some(dilation)) =
+            (positive(kernel), positive(stride), non_negative(padding), positive(dilation))
+        else {
+            return None;
+        };
+        Some(Window { kernel, stride, padding, dilation })
     }
 
     /// Number of taps, at least 1.

@@ -7,6 +7,8 @@
 use super::requantize::Finish;
 use super::{CHANNELS, Results, is_fast_offset};
 use crate::compute::simd::Tier;
+use crate::compute::split::for_each_chunk_with;
+use crate::parallel::Parallel;
 
 /// Maximum number of rows that are computed together, limited by the registers for their sums.
 pub const fn rows(tier: Tier) -> usize {
@@ -70,8 +72,69 @@ pub struct Target<'a> {
     pub out_stride: usize,
 }
 
-/// Multiplies up to [`rows`] rows with all weights, in a workspace of [`workspace_len`] elements.
-/// With less workspace or more rows, computes one dot product at a time.
+/// Batched matrix multiplication: `rows` rows of the left operand share weights.
+#[derive(Debug, Clone, Copy)]
+pub struct Product<'a> {
+    /// Left operand: rows of the weights' depth.
+    pub lhs: &'a [i8],
+    /// Offset added to each of its values (the negated zero point).
+    pub offset: i32,
+    /// Weights of the first batch.
+    pub weights: Weights<'a>,
+    /// Requantization of the sums.
+    pub results: Results<'a>,
+    /// Number of rows that share weights.
+    pub rows: usize,
+    /// Offset of the weights of a batch from those of the previous one.
+    pub step: usize,
+}
+
+impl Product<'_> {
+    /// 16-bit elements of workspace for `len` results.
+    pub fn workspace_len(&self, tier: Tier, parallel: &dyn Parallel, len: usize) -> usize {
+        let rows = len / self.weights.channels.max(1);
+        let slots = rows.div_ceil(self::rows(tier)).min(parallel.threads());
+        workspace_len(tier, self.weights.depth).unwrap_or(0).saturating_mul(slots)
+    }
+}
+
+/// Computes a [`Product`], in groups of rows that run in parallel. All slots of the workspace have
+/// [`workspace_len`] elements, or those of a single row if there is only one.
+pub fn multiply_all(
+    tier: Tier,
+    parallel: &dyn Parallel,
+    product: Product<'_>,
+    out: &mut [i8],
+    workspace: &mut [i16],
+) {
+    let Product { lhs, offset, weights, results, rows, step } = product;
+    let (depth, channels, group) = (weights.depth, weights.channels.max(1), self::rows(tier));
+    let slot = workspace_len(tier, depth).unwrap_or(0);
+    // A group has only rows that share weights.
+    let len = rows.saturating_mul(channels);
+    for (batch, out) in out.chunks_mut(len.max(1)).enumerate() {
+        let data = weights.data.get(batch * step..).unwrap_or(&[]);
+        let weights = Weights { data, ..weights };
+        for_each_chunk_with(
+            parallel,
+            out,
+            group * channels,
+            workspace,
+            slot,
+            &|index, out, workspace| {
+                let first = batch * rows + index * group;
+                let data = lhs.get(first * depth..).unwrap_or(&[]);
+                let rows = Rows { data, stride: depth, count: out.len() / channels, offset };
+                let target = Target { results: &results, first: 0, out, out_stride: channels };
+                multiply(tier, rows, weights, target, workspace);
+            },
+        );
+    }
+}
+
+/// Multiplies up to [`rows`] rows with all weights, in a workspace of [`workspace_len`] elements,
+/// or of fewer for fewer rows. With less workspace or more rows, computes one dot product at a
+/// time.
 pub fn multiply(
     tier: Tier,
     rows: Rows<'_>,
@@ -79,7 +142,8 @@ pub fn multiply(
     target: Target<'_>,
     workspace: &mut [i16],
 ) {
-    let len = workspace_len(tier, weights.depth);
+    let row_len = weights.depth.checked_next_multiple_of(UNIT);
+    let len = row_len.and_then(|len| len.checked_mul(rows.count));
     match len.and_then(|len| workspace.get_mut(..len)) {
         Some(workspace)
             if is_fast_offset(rows.offset)

@@ -14,12 +14,10 @@ pub struct Scale {
 impl Scale {
     /// Returns `None` for a shift outside `-31..=31`, and for a multiplier that does not fit `i32`
     /// or is `i32::MIN`, whose negation overflows.
-    pub fn new(multiplier: i64, shift: i64) -> Option<Self> {
-        let scale = Scale {
-            multiplier: i32::try_from(multiplier).ok()?,
-            shift: i32::try_from(shift).ok()?,
-        };
-        scale.is_valid().then_some(scale)
+    pub const fn new(multiplier: i64, shift: i64) -> Option<Self> {
+        let scale = Scale { multiplier: multiplier as i32, shift: shift as i32 };
+        let is_exact = scale.multiplier as i64 == multiplier && scale.shift as i64 == shift;
+        if is_exact && scale.is_valid() { Some(scale) } else { None }
     }
 
     /// Creates a scale from a valid multiplier and shift.
@@ -28,8 +26,8 @@ impl Scale {
         Scale { multiplier, shift }
     }
 
-    fn is_valid(self) -> bool {
-        self.multiplier != i32::MIN && (-31..=31).contains(&self.shift)
+    const fn is_valid(self) -> bool {
+        self.multiplier != i32::MIN && -31 <= self.shift && self.shift <= 31
     }
 
     /// The multiplier.
@@ -96,9 +94,22 @@ pub(super) fn rounding_shift_right(value: i32, bits: u32) -> i32 {
 const NEAR: i32 = 1 << 29;
 
 #[cfg(arm_dsp)]
-fn is_simple(shifts: &[i32], bias: &[i32]) -> bool {
-    let near = |bias: &i32| (-NEAR..NEAR).contains(bias);
-    shifts.iter().all(|shift| *shift < 0) && bias.iter().all(near)
+const fn is_simple(shifts: &[i32], bias: &[i32]) -> bool {
+    let mut at = 0;
+    while at < shifts.len() {
+        if shifts[at] >= 0 {
+            return false;
+        }
+        at += 1;
+    }
+    at = 0;
+    while at < bias.len() {
+        if bias[at] < -NEAR || bias[at] >= NEAR {
+            return false;
+        }
+        at += 1;
+    }
+    true
 }
 
 /// Scales of the channels.
@@ -158,7 +169,7 @@ pub struct Results<'a> {
 
 impl<'a> Results<'a> {
     /// One scale for all channels. The bias may be empty.
-    pub fn uniform(scale: Scale, bias: &'a [i32], offset: i32, bounds: (i32, i32)) -> Self {
+    pub const fn uniform(scale: Scale, bias: &'a [i32], offset: i32, bounds: (i32, i32)) -> Self {
         Results {
             scales: Scales::One(scale),
             bias,
@@ -172,18 +183,25 @@ impl<'a> Results<'a> {
     }
 
     /// A scale for each channel. Returns `None` if one is invalid (see [`Scale::new`]).
-    pub fn per_channel(
+    pub const fn per_channel(
         multipliers: &'a [i32],
         shifts: &'a [i32],
         bias: &'a [i32],
         offset: i32,
         bounds: (i32, i32),
     ) -> Option<Self> {
-        let mut scales = multipliers.iter().zip(shifts);
-        let valid = scales.all(|(&multiplier, &shift)| Scale { multiplier, shift }.is_valid());
-        let scales = Scales::PerChannel(multipliers, shifts);
-        (valid && multipliers.len() == shifts.len()).then_some(Results {
-            scales,
+        if multipliers.len() != shifts.len() {
+            return None;
+        }
+        let mut at = 0;
+        while at < shifts.len() {
+            if !(Scale { multiplier: multipliers[at], shift: shifts[at] }).is_valid() {
+                return None;
+            }
+            at += 1;
+        }
+        Some(Results {
+            scales: Scales::PerChannel(multipliers, shifts),
             bias,
             offset,
             bounds,

@@ -5,6 +5,8 @@
 //! CMSIS-NN also uses, so results are bit-exact.
 
 use super::requantize::rounding_shift_right;
+use crate::compute::split::{chunk_len, for_each_chunk_mut};
+use crate::parallel::Parallel;
 
 /// Parameters of a softmax.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +54,18 @@ impl Softmax {
             *out = share.wrapping_sub(128).clamp(-128, 127) as i8;
         }
     }
+}
+
+/// Computes rows of `width` values.
+pub fn rows(parallel: &dyn Parallel, softmax: Softmax, width: usize, input: &[i8], out: &mut [i8]) {
+    let width = width.max(1);
+    let rows = (chunk_len(parallel, out.len(), 1024) / width).max(1);
+    for_each_chunk_mut(parallel, out, rows * width, &|chunk, out: &mut [i8]| {
+        let input = input.get(chunk * rows * width..).unwrap_or(&[]);
+        for (input, out) in input.chunks(width).zip(out.chunks_mut(width)) {
+            softmax.row(input, out);
+        }
+    });
 }
 
 /// Saturating rounding doubling high multiplication: the product in 31 fractional bits, rounded to

@@ -2,11 +2,10 @@
 
 use super::relayout::{Output, Relayout, copies_len};
 use super::{Order, expect_type, int, scale};
-use crate::compute::q8::gemm::{self, Rows, Target, Weights};
-use crate::compute::q8::softmax::Softmax;
+use crate::compute::q8::gemm::{self, Product, Weights};
+use crate::compute::q8::softmax::{self, Softmax};
 use crate::compute::q8::{Results, Scale};
 use crate::compute::simd::Tier;
-use crate::compute::split::{chunk_len, for_each_chunk_mut, for_each_chunk_with};
 use crate::machine;
 use crate::scratch::bytes_for;
 use crate::shape::bad;
@@ -132,51 +131,16 @@ fn scratch(
     bytes_for(bytes.saturating_add(copies_len(ctx, args, ORDER)?), 1)
 }
 
-/// Batched int8 matrix multiplication. `rows` rows of the left operand share weights; groups of
-/// rows run in parallel.
-#[derive(Clone, Copy)]
-struct Product<'a> {
-    lhs: &'a [i8],
-    offset: i32,
-    weights: Weights<'a>,
-    results: Results<'a>,
-    /// Number of rows that share weights, and stride between weights.
-    rows: usize,
-    step: usize,
-}
-
 fn multiply<'c>(
     ctx: &Invoke<'c, '_>,
     relayout: Relayout<'c>,
     product: Product,
     out: Output,
 ) -> Result<(), KernelError> {
-    let Product { lhs, offset, weights, results, rows, step } = product;
-    let (tier, depth, channels) = (Tier::detect(), weights.depth, weights.channels.max(1));
-    let group = gemm::rows(tier);
-    let slot = gemm::workspace_len(tier, depth).unwrap_or(0);
-    let count = (out.values.len() / channels).div_ceil(group).min(ctx.parallel().threads());
-    let workspace = relayout.workspace::<i16>(slot.saturating_mul(count))?;
-    // A group has only rows that share weights.
-    let len = rows.saturating_mul(channels);
-    for (batch, out) in out.values.chunks_mut(len.max(1)).enumerate() {
-        let data = weights.data.get(batch * step..).unwrap_or(&[]);
-        let weights = Weights { data, ..weights };
-        for_each_chunk_with(
-            ctx.parallel(),
-            out,
-            group * channels,
-            workspace,
-            slot,
-            &|index, out, workspace| {
-                let first = batch * rows + index * group;
-                let data = lhs.get(first * depth..).unwrap_or(&[]);
-                let rows = Rows { data, stride: depth, count: out.len() / channels, offset };
-                let target = Target { results: &results, first: 0, out, out_stride: channels };
-                gemm::multiply(tier, rows, weights, target, workspace);
-            },
-        );
-    }
+    let (tier, parallel) = (Tier::detect(), ctx.parallel());
+    let len = product.workspace_len(tier, parallel, out.values.len());
+    let workspace = relayout.workspace::<i16>(len)?;
+    gemm::multiply_all(tier, parallel, product, out.values, workspace);
     out.finish(ctx.parallel())
 }
 
@@ -228,12 +192,6 @@ fn softmax(ctx: &mut Invoke) -> Result<(), KernelError> {
     let width = input.rank().checked_sub(1).map_or(1, |last| input.size(last)).max(1);
     let mut relayout = Relayout::new(ctx, ORDER);
     let (data, out) = (relayout.input(ctx, 0)?, relayout.output(ctx, 7)?);
-    let rows = (chunk_len(ctx.parallel(), out.values.len(), 1024) / width).max(1);
-    for_each_chunk_mut(ctx.parallel(), out.values, rows * width, &|chunk, out: &mut [i8]| {
-        let lhs = data.get(chunk * rows * width..).unwrap_or(&[]);
-        for (lhs, out) in lhs.chunks(width).zip(out.chunks_mut(width)) {
-            softmax.row(lhs, out);
-        }
-    });
+    softmax::rows(ctx.parallel(), softmax, width, data, out.values);
     out.finish(ctx.parallel())
 }

@@ -19,10 +19,10 @@ const MAP: [usize; 512] = {
 };
 aarch64_rt::initial_pagetable!(InitialPagetable(MAP));
 
-pub(crate) fn start() {}
+pub fn start() {}
 
 /// Ticks of the system counter.
-pub(crate) fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     let ticks;
     // SAFETY: reads a counter. The barrier prevents it from being read early.
     unsafe { asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack)) };

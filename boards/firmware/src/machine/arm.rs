@@ -10,7 +10,8 @@ const RELOAD: u32 = 0x00ff_ffff;
 /// Number of SysTick wraparounds.
 static ROUNDS: AtomicU32 = AtomicU32::new(0);
 
-pub(crate) fn start() {
+/// Starts the clock.
+pub fn start() {
     if let Some(mut peripherals) = cortex_m::Peripherals::take() {
         let clock = &mut peripherals.SYST;
         clock.set_clock_source(SystClkSource::Core);
@@ -22,7 +23,7 @@ pub(crate) fn start() {
 }
 
 /// Processor clock ticks since start-up.
-pub(crate) fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     loop {
         let rounds = ROUNDS.load(Ordering::Relaxed);
         let left = SYST::get_current();
@@ -41,7 +42,7 @@ pub(crate) fn stack_end() -> usize {
     (&raw const _stack_end).addr()
 }
 
-#[cfg(feature = "start")]
+#[cfg(feature = "handlers")]
 mod handlers {
     use super::ROUNDS;
     use crate::exit;

@@ -5,16 +5,16 @@ use riscv_rt::TrapFrame;
 
 /// Starts the clock.
 #[cfg(not(feature = "esp32c3"))]
-pub(crate) fn start() {}
+pub fn start() {}
 
 /// Cycles since start-up.
 #[cfg(not(feature = "esp32c3"))]
-pub(crate) fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     riscv::register::mcycle::read64()
 }
 
 #[cfg(feature = "esp32c3")]
-pub(crate) use esp32c3::{start, ticks};
+pub use esp32c3::{start, ticks};
 
 /// The ESP32-C3 lacks the standard cycle counter and has its own instead.
 #[cfg(feature = "esp32c3")]
@@ -22,14 +22,14 @@ mod esp32c3 {
     use core::arch::asm;
 
     /// Starts the cycle counter.
-    pub(crate) fn start() {
+    pub fn start() {
         // SAFETY: the first register selects the counted event, the second starts the counter;
         // nothing else uses it.
         unsafe { asm!("csrw 0x7e0, {0}", "csrw 0x7e1, {0}", in(reg) 1) };
     }
 
     /// Cycles since start-up, modulo 2^32.
-    pub(crate) fn ticks() -> u64 {
+    pub fn ticks() -> u64 {
         let ticks: u32;
         // SAFETY: reads the counter.
         unsafe { asm!("csrr {}, 0x7e2", out(reg) ticks) };
