@@ -17,6 +17,7 @@ mod tests {
     use torchlet::portable::KERNELS;
     use torchlet::portable::engine::{CpuEngine, CpuTarget};
     use torchlet::{Module, ModuleBuilder, RunOn, Tensor};
+    use torchlet_graph::front::vgf::{Container, SegmentKind};
     use torchlet_graph::method::{self, Instruction, MethodValue};
     use torchlet_graph::{Location, Processors, compile, cpu};
 
@@ -155,6 +156,35 @@ mod tests {
                 "{file}"
             );
         }
+    }
+
+    /// Compute segments of VGF files are foreign shaders.
+    #[test]
+    fn compute_segments_are_refused_by_name() {
+        let fixture = fixture("vgf/network/convolutions_fp32.bpte");
+        let source = open(&fixture, plain().run_on(RunOn::AsExported)).unwrap();
+        let program = source.program();
+        let mut program = method::Program::read(&program).unwrap();
+        let delegate = &mut program.methods[0].delegates[0];
+        let mut bytes = delegate.processed.to_vec();
+        let is_compute = |bytes: &[u8]| {
+            let container = Container::read(bytes);
+            container.is_ok_and(|it| it.segments.iter().any(|it| it.kind == SegmentKind::Compute))
+        };
+        assert!(!is_compute(&bytes));
+        // The byte that holds the segment's kind.
+        let kind = (0..bytes.len()).filter(|at| bytes[*at] == 1).find(|at| {
+            let mut changed = bytes.clone();
+            changed[*at] = 0;
+            is_compute(&changed)
+        });
+        bytes[kind.unwrap()] = 0;
+        delegate.processed = bytes.into();
+        let package = program.write().unwrap();
+        let opened = plain().run_on(RunOn::Cpu).from_bytes(package.to_bytes());
+        let why = opened.err().unwrap().to_string();
+        let expected = "VGF segment 0 (\"graph_segment_0\") is a compute shader";
+        assert!(why.contains(expected), "{why}");
     }
 
     /// XNNPACK delegates run nowhere without compilation: the reason why one cannot be compiled is
