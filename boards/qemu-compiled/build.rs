@@ -1,5 +1,5 @@
-//! Compiles the programs of the fixtures named in `MODELS` (default: the int8 ones), and writes
-//! their first test cases. `BOARD` is the folder with the memory map.
+//! Compiles the programs of the fixtures named in `MODELS` (default: all), and writes their first
+//! test cases. `BOARD` is the folder with the memory map.
 
 use std::env::var;
 use std::error::Error;
@@ -13,8 +13,16 @@ use torchlet_core::{BundledProgram, ProgramError, ValueRef};
 #[allow(dead_code, reason = "the folder of the memory map differs")]
 mod link;
 
-const MODELS: &str = "digits,keyword_spotting,image_classification,visual_wake_words,\
-                      anomaly_detection";
+/// Names, files below `tests/fixtures`, and tolerances of the outputs.
+const MODELS: &[(&str, &str, &str)] = &[
+    ("digits", "tinyml/digits.bpte", "0.0"),
+    ("keyword_spotting", "tinyml/keyword_spotting.bpte", "0.0"),
+    ("image_classification", "tinyml/image_classification.bpte", "0.0"),
+    ("visual_wake_words", "tinyml/visual_wake_words.bpte", "0.0"),
+    ("anomaly_detection", "tinyml/anomaly_detection.bpte", "0.0"),
+    ("digits_float", "digits/digits.bpte", "1e-4"),
+    ("mlp", "tinyml/mlp.bpte", "1e-4"),
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     for name in ["BOARD", "MODELS"] {
@@ -23,12 +31,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let board = var("BOARD").unwrap_or_else(|_| "qemu-cortex-m4f".into());
     println!("cargo::rustc-link-search={}/../{board}", env!("CARGO_MANIFEST_DIR"));
     link::scripts();
-    let models = var("MODELS").unwrap_or_else(|_| MODELS.into());
+    let all: Vec<&str> = MODELS.iter().map(|(name, ..)| *name).collect();
+    let models = var("MODELS").unwrap_or_else(|_| all.join(","));
     let out = var("OUT_DIR")?;
     let (mut image, mut entries) = (Image::new(), String::new());
     for name in models.split(',') {
-        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
-        let file = fixtures.join("tinyml").join(name).with_extension("bpte");
+        let known = MODELS.iter().find(|(known, ..)| *known == name);
+        let (_, file, tolerance) = known.ok_or_else(|| format!("there is no model {name}"))?;
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(file);
         let bytes = fs::read(&file)?;
         let bundle = BundledProgram::from_bytes(&bytes)?;
         let suite = bundle.suites()?.next().ok_or("no test cases")??;
@@ -44,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             fs::write(Path::new(&out).join(name).with_extension(ending), bytes)?;
         }
         image = image.program(Program::new(&file).name(name).compiled_only());
-        writeln!(entries, "    passed &= check!({name});")?;
+        writeln!(entries, "    passed &= check!({name}, {tolerance});")?;
     }
     let text = format!(
         "torchlet::program!({models});\n\nfn check_all() -> bool {{\n    let mut passed = \

@@ -27,12 +27,15 @@
 //! All of it is derived from the file, so changing the file only requires a rebuild. A missing
 //! operator or backend fails the build with its name.
 //!
+//! [`Program::compiled`] writes calls in order instead, without file, kernel table and interpreter.
+//!
 //! Several programs in one image form an [`Image`]. The analysis is also available without a build
 //! ([`Analysis`]; `torchlet size`).
 //!
 //! The crate runs on the host. It depends on `torchlet-core` and the portable kernels, whose
 //! prepare functions report requirements on another machine; it computes nothing itself. Start
-//! reading at [`Image`], then at `analysis.rs` and `code/mod.rs`.
+//! reading at [`Image`], then at `analysis.rs` and `code/mod.rs`; for compiled programs, at
+//! `compiled/mod.rs`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

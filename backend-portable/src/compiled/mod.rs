@@ -12,9 +12,11 @@
 //! Calls run on one thread with the scalar tier, for which the build computes workspaces.
 
 mod elementwise;
+mod float;
 mod quantized;
 
 pub use elementwise::{Add, Dequantize, Pad, Permute, Quantize, Softmax};
+pub use float::{ConvParams, ConvolveFloat, Layout, LinearFloat, MaxPoolFloat, Relu};
 pub use quantized::{AveragePool, Convolve, ConvolveDepthwise, Linear, MaxPool};
 
 pub use crate::compute::q8::convolve::{Convolution, Extent};

@@ -5,7 +5,7 @@ use super::{
     qualify, results, tuple,
 };
 use crate::compiled::{
-    Call, Compiled, CompiledMethod, Extent, Results, Scales, Span, Step, Window,
+    Call, Compiled, CompiledMethod, Extent, Layout, Results, Scales, Span, Step, Window,
 };
 use crate::{Analysis, MethodAnalysis, Slot};
 use std::fmt::Write;
@@ -231,6 +231,54 @@ fn fields(
             ];
             ("Permute", fields)
         }
+        Call::ConvolveFloat { params, weights, bias } => {
+            let layout = match params.layout {
+                Layout::ChannelsFirst => "ChannelsFirst",
+                Layout::ChannelsLast => "ChannelsLast",
+            };
+            let text = format!(
+                "calls::ConvParams {{\n            batch: {},\n            in_channels: \
+                 {},\n            out_channels: {},\n            groups: {},\n            input: \
+                 {:?},\n            kernel: {:?},\n            stride: {:?},\n            \
+                 padding: {:?},\n            dilation: {:?},\n            output_padding: \
+                 {:?},\n            transposed: {},\n            layout: \
+                 calls::Layout::{layout},\n        }}",
+                params.batch,
+                params.in_channels,
+                params.out_channels,
+                params.groups,
+                params.input,
+                params.kernel,
+                params.stride,
+                params.padding,
+                params.dilation,
+                params.output_padding,
+                params.transposed,
+            );
+            let fields = vec![
+                ("params", text),
+                ("weights", constants.bytes(weights)),
+                ("bias", constants.bytes(bias)),
+            ];
+            ("ConvolveFloat", fields)
+        }
+        Call::LinearFloat { sizes, weights, bias } => {
+            let fields = vec![
+                ("weights", constants.bytes(weights)),
+                ("bias", constants.bytes(bias)),
+                ("sizes", format!("{sizes:?}")),
+            ];
+            ("LinearFloat", fields)
+        }
+        Call::Relu => ("Relu", Vec::new()),
+        Call::MaxPoolFloat { from, to, windows } => {
+            let fields = vec![
+                ("from", format!("{from:?}")),
+                ("to", format!("{to:?}")),
+                ("windows", pair(*windows, window)),
+            ];
+            ("MaxPoolFloat", fields)
+        }
         Call::View => ("Span", Vec::new()),
     }
 }
@@ -251,7 +299,13 @@ fn call(
         _ => {}
     }
     fields.push(("out", of(step.out)));
-    if matches!(step.call, Call::Convolve { .. } | Call::Linear { .. }) {
+    if matches!(
+        step.call,
+        Call::Convolve { .. }
+            | Call::Linear { .. }
+            | Call::ConvolveFloat { .. }
+            | Call::LinearFloat { .. }
+    ) {
         fields.push(("workspace", span(step.workspace.1)));
     }
     line(text, &format!("static CALL_{index}: calls::{kind} = calls::{kind} {{"));

@@ -42,7 +42,8 @@ pub(super) fn check(method: &Method<'_>) -> Result<(), String> {
             }),
             None => Vec::new(),
         };
-        for &arg in args.iter().filter(|arg| !outs.contains(arg)) {
+        let inputs = args.split_last().map_or(&[][..], |(_, inputs)| inputs);
+        for &arg in inputs.iter().filter(|arg| !outs.contains(arg)) {
             for value in items(method, arg) {
                 flow.read(value).map_err(fail)?;
             }

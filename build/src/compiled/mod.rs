@@ -8,6 +8,7 @@
 //! Files are untrusted: every index, size and number is checked, and code contains only numbers
 //! from them, no text.
 
+mod float;
 mod flow;
 mod fuse;
 mod operators;
@@ -19,6 +20,7 @@ use torchlet_core::ScalarType;
 use torchlet_graph::method;
 
 pub(crate) use plan::Span;
+pub(crate) use torchlet_portable::compiled::{ConvParams, Layout};
 
 /// A compiled program.
 pub(crate) struct Compiled<'p> {
@@ -149,6 +151,23 @@ pub(crate) enum Call<'p> {
         sizes: [usize; 4],
         strides: [usize; 4],
         size: usize,
+    },
+    ConvolveFloat {
+        params: ConvParams,
+        weights: Bytes<'p>,
+        bias: Bytes<'p>,
+    },
+    LinearFloat {
+        sizes: [usize; 3],
+        weights: Bytes<'p>,
+        bias: Bytes<'p>,
+    },
+    /// In place, if nothing else reads the input.
+    Relu,
+    MaxPoolFloat {
+        from: [usize; 4],
+        to: [usize; 2],
+        windows: [Window; 2],
     },
     /// The same bytes under another shape. Has no code.
     View,

@@ -2,7 +2,7 @@
 //! arguments for the exported shapes (`analysis.rs`); this adds what compiled calls require.
 
 use super::flow::is_constant;
-use super::{Call, Extent, Results, Scales, Span, Step, Window, escaped};
+use super::{Call, Extent, Results, Scales, Span, Step, Window, escaped, float};
 use std::borrow::Cow;
 use torchlet_core::layout::{DimOrder, channels_last_order, contiguous_order, same_layout};
 use torchlet_core::{Scalar, ScalarType, TensorInfo};
@@ -50,19 +50,30 @@ fn step<'p>(name: &str, args: Args<'p>) -> Result<Step<'p>, String> {
         "cortex_m::softmax" => softmax(args),
         "cortex_m::pad" => pad(args),
         "aten::view_copy" | "aten::clone" | "dim_order_ops::_clone_dim_order" => view(args),
+        "aten::convolution" => float::convolve(args),
+        "aten::linear" => float::linear(args),
+        "aten::relu" => float::relu(args),
+        "aten::max_pool2d_with_indices" => float::max_pool(args),
         _ => Err("has no compiled form".into()),
     }
 }
 
 /// Arguments of an instruction.
 #[derive(Clone, Copy)]
-struct Args<'p> {
-    method: &'p Method<'p>,
+pub(super) struct Args<'p> {
+    pub(super) method: &'p Method<'p>,
     args: &'p [usize],
 }
 
 impl<'p> Args<'p> {
-    fn value(self, arg: usize) -> Result<&'p MethodValue<'p>, String> {
+    pub(super) fn bool(self, arg: usize) -> Result<bool, String> {
+        match self.scalar(self.value(arg)?, arg)? {
+            Scalar::Bool(value) => Ok(value),
+            _ => Err(format!("argument {arg} is not a boolean")),
+        }
+    }
+
+    pub(super) fn value(self, arg: usize) -> Result<&'p MethodValue<'p>, String> {
         let value = self.args.get(arg).and_then(|&value| self.method.values.get(value));
         value.ok_or_else(|| format!("argument {arg} is missing"))
     }
@@ -74,7 +85,7 @@ impl<'p> Args<'p> {
         }
     }
 
-    fn int(self, arg: usize) -> Result<i64, String> {
+    pub(super) fn int(self, arg: usize) -> Result<i64, String> {
         match self.scalar(self.value(arg)?, arg)? {
             Scalar::Int(value) => Ok(value),
             _ => Err(format!("argument {arg} is not an integer")),
@@ -93,7 +104,7 @@ impl<'p> Args<'p> {
         }
     }
 
-    fn ints(self, arg: usize) -> Result<Vec<i64>, String> {
+    pub(super) fn ints(self, arg: usize) -> Result<Vec<i64>, String> {
         let MethodValue::Ints(items) = self.value(arg)? else {
             return Err(format!("argument {arg} is not a list of integers"));
         };
@@ -105,7 +116,7 @@ impl<'p> Args<'p> {
     }
 
     /// Two integers; a single one counts for both.
-    fn pair(self, arg: usize) -> Result<[i64; 2], String> {
+    pub(super) fn pair(self, arg: usize) -> Result<[i64; 2], String> {
         match self.ints(arg)?[..] {
             [one] => Ok([one, one]),
             [first, second] => Ok([first, second]),
@@ -125,14 +136,18 @@ impl<'p> Args<'p> {
     }
 
     /// A tensor argument: its value, and the tensor.
-    fn tensor(self, arg: usize) -> Result<(usize, &'p MethodTensor<'p>), String> {
+    pub(super) fn tensor(self, arg: usize) -> Result<(usize, &'p MethodTensor<'p>), String> {
         let value = self.args.get(arg).copied();
         let tensor = value.and_then(|value| Some((value, self.method.tensor(value)?)));
         tensor.ok_or_else(|| format!("argument {arg} is not a tensor"))
     }
 
     /// A tensor of a dtype that a call computes: not a constant.
-    fn computed(self, arg: usize, dtype: ScalarType) -> Result<(usize, &'p TensorInfo), String> {
+    pub(super) fn computed(
+        self,
+        arg: usize,
+        dtype: ScalarType,
+    ) -> Result<(usize, &'p TensorInfo), String> {
         let (value, tensor) = self.tensor(arg)?;
         if is_constant(tensor) {
             return Err(format!("argument {arg} is a constant"));
@@ -167,7 +182,7 @@ impl<'p> Args<'p> {
     }
 
     /// The data of a constant.
-    fn constant(self, arg: usize, dtype: ScalarType) -> Result<Cow<'p, [u8]>, String> {
+    pub(super) fn constant(self, arg: usize, dtype: ScalarType) -> Result<Cow<'p, [u8]>, String> {
         let (_, tensor) = self.tensor(arg)?;
         let TensorData::Inside(data) = &tensor.data else {
             return Err(format!("argument {arg} is not a constant"));
@@ -243,9 +258,9 @@ impl<'p> Args<'p> {
     }
 }
 
-type Windows = [Window; 2];
+pub(super) type Windows = [Window; 2];
 
-fn windows(
+pub(super) fn windows(
     kernel: [i64; 2],
     stride: [i64; 2],
     padding: [i64; 2],
@@ -281,7 +296,12 @@ impl Order {
     }
 }
 
-fn call<'p>(call: Call<'p>, inputs: Vec<usize>, out: usize, workspace: usize) -> Step<'p> {
+pub(super) fn call<'p>(
+    call: Call<'p>,
+    inputs: Vec<usize>,
+    out: usize,
+    workspace: usize,
+) -> Step<'p> {
     Step { call, inputs, out, workspace: (workspace, Span::EMPTY) }
 }
 
@@ -413,7 +433,7 @@ fn max_pool(args: Args<'_>, order: Order) -> Result<Step<'_>, String> {
 
 impl Args<'_> {
     /// Strides of a pooling; an empty list means the kernel's size.
-    fn strides(self, arg: usize, kernel: usize) -> Result<[i64; 2], String> {
+    pub(super) fn strides(self, arg: usize, kernel: usize) -> Result<[i64; 2], String> {
         if self.ints(arg)?.is_empty() { self.pair(kernel) } else { self.pair(arg) }
     }
 }

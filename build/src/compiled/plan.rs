@@ -33,9 +33,15 @@ pub(super) fn run<'p>(
 ) -> Result<CompiledMethod<'p>, String> {
     let count = method.values.len();
     let mut roots: Vec<usize> = (0..count).collect();
-    for step in &steps {
-        if let (Call::View, [input]) = (&step.call, &step.inputs[..]) {
-            roots[step.out] = roots[*input];
+    for (index, step) in steps.iter().enumerate() {
+        let [input] = step.inputs[..] else { continue };
+        let root = roots[input];
+        let is_read_later = || {
+            let later = steps[index + 1..].iter().flat_map(|step| &step.inputs);
+            later.chain(&method.outputs).any(|&value| roots[value] == root)
+        };
+        if step.call == Call::View || step.call == Call::Relu && !is_read_later() {
+            roots[step.out] = root;
         }
     }
     steps.retain(|step| step.call != Call::View);
@@ -51,7 +57,8 @@ pub(super) fn run<'p>(
                 None => return Err(format!("step {index} reads a value that no step writes")),
             }
         }
-        lifetimes[roots[step.out]] = Some((index + 1, index + 1));
+        // A call in place keeps the memory of its input.
+        lifetimes[roots[step.out]].get_or_insert((index + 1, 0)).1 = index + 1;
     }
     for &output in &method.outputs {
         match &mut lifetimes[roots[output]] {

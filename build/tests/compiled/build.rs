@@ -1,4 +1,4 @@
-//! Compiles fixture programs. The target is a microcontroller: compiled code runs anywhere, with
+//! Compiles fixture programs, and writes the same programs lowered, for the interpreter. The target is a microcontroller: compiled code runs anywhere, with
 //! the algorithms of such a processor.
 
 use std::path::{Path, PathBuf};
@@ -11,17 +11,25 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("image_classification", "tinyml/image_classification.pte"),
     ("visual_wake_words", "tinyml/visual_wake_words.pte"),
     ("anomaly_detection", "tinyml/anomaly_detection.pte"),
+    ("digits_float", "digits/digits.pte"),
+    ("mlp", "tinyml/mlp.pte"),
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/fixtures");
-    let program =
-        |&(name, file): &(&str, &str)| Program::new(fixtures.join(file)).name(name).compiled_only();
-    let image = PROGRAMS.iter().map(program).fold(Image::new(), Image::program);
     let folder = PathBuf::from(std::env::var("OUT_DIR")?);
-    let written = image.write_for(&Target::parse("thumbv7em-none-eabihf")?, &folder)?;
-    for source in written.sources {
+    let lowered = folder.join("lowered");
+    std::fs::create_dir_all(&lowered)?;
+    let target = Target::parse("thumbv7em-none-eabihf")?;
+    let program = |&(name, file): &(&str, &str)| Program::new(fixtures.join(file)).name(name);
+    let image = |programs: &mut dyn Iterator<Item = Program>| {
+        programs.fold(Image::new(), |image, program| image.program(program))
+    };
+    image(&mut PROGRAMS.iter().map(program).map(Program::lowered)).write_for(&target, &lowered)?;
+    let compiled = image(&mut PROGRAMS.iter().map(program).map(Program::compiled_only));
+    for source in compiled.write_for(&target, &folder)?.sources {
         println!("cargo::rerun-if-changed={}", source.display());
     }
+    println!("cargo::rerun-if-changed=build.rs");
     Ok(())
 }

@@ -14,14 +14,28 @@ struct Case {
     name: &'static str,
     /// File below `tests/fixtures`.
     model: &'static str,
+    /// Whether it is compiled instead of interpreted.
+    compiled: bool,
     flash: u64,
     ram: u64,
 }
 
 const CASES: &[Case] = &[
-    Case { name: "digits, f32", model: "digits/digits.pte", flash: 78_520, ram: 16_800 },
-    Case { name: "digits, int8", model: "tinyml/digits.pte", flash: 62_650, ram: 3_900 },
+    case("digits, f32", "digits/digits.pte", false, 78_520, 16_800),
+    case("digits, int8", "tinyml/digits.pte", false, 62_650, 3_900),
+    case("digits, f32, compiled", "digits/digits.pte", true, 29_700, 7_040),
+    case("digits, int8, compiled", "tinyml/digits.pte", true, 15_460, 2_000),
 ];
+
+const fn case(
+    name: &'static str,
+    model: &'static str,
+    compiled: bool,
+    flash: u64,
+    ram: u64,
+) -> Case {
+    Case { name, model, compiled, flash, ram }
+}
 
 /// Bytes of flash by component.
 #[derive(Default)]
@@ -48,17 +62,17 @@ pub(super) fn run(symbols: usize) -> Result<()> {
     for case in CASES {
         let chip =
             CHIPS.iter().find(|chip| chip.target == TARGET).context("no chip has this target")?;
-        let elf = link(chip, case.model)?;
+        let elf = link(chip, case.model, case.compiled)?;
         let sizes = Sizes::of(&elf)?;
         let (flash, ram) = (sizes.flash(), sizes.ram());
         let Split { model, core, kernels, rest } = split(&elf, flash)?;
         let Memory { arena, planned, scratch } = memory(&elf)?;
         println!(
-            "  {:<13} flash {flash:>6}: model {model}, core {core}, kernels {kernels}, rest {rest}",
+            "  {:<22} flash {flash:>6}: model {model}, core {core}, kernels {kernels}, rest {rest}",
             case.name
         );
         println!(
-            "  {:<13} ram   {ram:>6}: arena {arena}, planned {planned}, scratch {scratch}",
+            "  {:<22} ram   {ram:>6}: arena {arena}, planned {planned}, scratch {scratch}",
             ""
         );
         list_symbols(&elf, symbols)?;
@@ -164,7 +178,7 @@ const HEAD: &str = "\
 ";
 
 fn row(chip: &Chip, name: &str, model: &str) -> Result<String> {
-    let elf = link(chip, model)?;
+    let elf = link(chip, model, false)?;
     let sizes = Sizes::of(&elf)?;
     let (flash, ram) = (sizes.flash(), sizes.ram());
     let Split { model, core, kernels, rest } = split(&elf, flash)?;
@@ -176,13 +190,16 @@ fn row(chip: &Chip, name: &str, model: &str) -> Result<String> {
     Ok(format!("| {} | {name} | {} | {stack} |", chip.name, numbers.join(" | ")))
 }
 
-fn link(chip: &Chip, model: &str) -> Result<Vec<u8>> {
+fn link(chip: &Chip, model: &str, compiled: bool) -> Result<Vec<u8>> {
     // Shared with the boards, whose build scripts have the same dependencies.
     let out = target_dir().join("boards");
     let mut build = cargo(&["build", "--quiet", "--release", "--locked", "--target", chip.target]);
     build.arg("--target-dir").arg(&out).current_dir(root().join("boards/image-size"));
     build.args(["--features", &chip.features.join(",")]);
     build.env("MODEL", root().join("tests/fixtures").join(model));
+    if compiled {
+        build.env("COMPILED", "1");
+    }
     if let Some(cpu) = chip.cpu {
         // Replaces the flags of the folder's configuration.
         let flags = format!("-C symbol-mangling-version=v0 -C target-cpu={cpu}");
@@ -203,7 +220,9 @@ pub(crate) fn split(elf: &[u8], flash: u64) -> Result<Split> {
         }
         let name = format!("{:#}", rustc_demangle::demangle(symbol.name()?));
         let bytes = match &name {
-            name if name.contains("::PROGRAM") => &mut split.model,
+            name if name.contains("::PROGRAM") || name.contains("::constants::") => {
+                &mut split.model
+            }
             // An instance of a core function for a kernel counts as kernel.
             name if name.contains("torchlet_portable") || name.contains("libm::") => {
                 &mut split.kernels
