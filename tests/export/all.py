@@ -25,6 +25,7 @@ SCRIPTS = (
     "language.py",
     "vulkan.py",
     "xnnpack.py",
+    "vgf.py",
     "refused.py",
 )
 
