@@ -307,20 +307,20 @@ mod tests {
         let plain = method(values(), &[&[0, 1]]);
         assert_eq!(given(&plain, SUM, &[]).0, [0]);
         // A call on the host produces the new value, or reads the old one.
-        assert_eq!(given(&plain, SUM, &[0]).0, []);
+        assert!(given(&plain, SUM, &[0]).0.is_empty());
         let read = SUM.replace("neg.default(sum)", "neg.default(state)");
-        assert_eq!(given(&plain, &read, &[1]).0, []);
+        assert!(given(&plain, &read, &[1]).0.is_empty());
         // The new value may be used elsewhere.
         let (moved, parts) = given(&plain, &SUM.replace("out y", "out y sum"), &[1]);
         let Part::Device(_, region) = &parts[0] else { panic!() };
         assert_eq!((&moved[..], &region.outputs[..]), (&[0][..], &[2][..]));
         // Other users: an instruction outside the run, the caller, a tensor that overlaps.
-        assert_eq!(given(&method(values(), &[&[1], &[1], &[0]]), SUM, &[]).0, []);
+        assert!(given(&method(values(), &[&[1], &[1], &[0]]), SUM, &[]).0.is_empty());
         let interface = Method { outputs: vec![0], ..plain.clone() };
-        assert_eq!(given(&interface, SUM, &[]).0, []);
+        assert!(given(&interface, SUM, &[]).0.is_empty());
         let mut overlapped = plain.clone();
         overlapped.values.push(tensor(Some((0, 4)), "view"));
-        assert_eq!(given(&overlapped, SUM, &[]).0, []);
+        assert!(given(&overlapped, SUM, &[]).0.is_empty());
     }
 
     #[test]

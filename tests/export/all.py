@@ -20,6 +20,7 @@ SCRIPTS = (
     "flow.py",
     "models.py",
     "formats.py",
+    "pt2.py",
     "operators.py",
     "training.py",
     "language.py",

@@ -148,6 +148,9 @@ class InPlace(nn.Module):
         z = torch.zeros(4, 3)
         z[1:3, ::2] = y[:2, ::2]
         z.relu_()
+        # These reshapes share memory with `z`.
+        z.t().reshape(3, 2, 2)[0].add_(3)
+        z.flatten()[4:6].zero_()
         return y, column + 0, rows * 1, first - second, z
 
 

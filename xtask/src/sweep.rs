@@ -10,7 +10,11 @@ pub(crate) struct Options {
     /// under target/]
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
-    /// Only operators whose names match; the other rows are kept
+    /// Sweep whole models as PyTorch exports them (`.pt2`), and print a table: torchvision, timm and
+    /// transformers, with random weights. Needs the package timm
+    #[arg(long, conflicts_with_all = ["resume", "types"])]
+    pt2: bool,
+    /// Only operators, or models, whose names match; the other rows are kept
     #[arg(long, value_name = "REGEX")]
     only: Option<String>,
     /// Continue the table: only cells that were not tried yet
@@ -41,6 +45,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         &exports.join("requirements.txt"),
     )?;
     let torchlet = process::torchlet()?;
+    if options.pt2 {
+        let mut sweep = command(&python, &["sweep_pt2.py", "--torchlet"]);
+        sweep.current_dir(&exports).arg(torchlet);
+        if let Some(only) = &options.only {
+            sweep.args(["--only", only]);
+        }
+        return process::run(sweep);
+    }
     let mut sweep = command(&python, &["sweep.py", "--torchlet"]);
     sweep.current_dir(&exports).arg(torchlet).arg("--folder").arg(target_dir().join("sweep"));
     for (name, value) in

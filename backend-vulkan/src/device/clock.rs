@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(clock.since_first(&[5 | 1 << 40, 7 | 1 << 50]), [0, 2]);
         let clock = Clock::new(64, 1.0).unwrap();
         assert_eq!(clock.since_first(&[u64::MAX, 4]), [0, 5]);
-        assert_eq!(clock.since_first(&[]), []);
+        assert!(clock.since_first(&[]).is_empty());
     }
 
     #[test]

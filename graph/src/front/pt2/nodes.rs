@@ -150,7 +150,11 @@ impl<'j, 'p> Translator<'j, 'p> {
         let shares = match (effect, target) {
             (Effect::View, Some(_)) => true,
             (Effect::ViewIfContiguous, Some((_, tensor))) => {
-                source.tensor_values.get(&tensor.name).is_some_and(is_contiguous)
+                // A copy is contiguous, and a view of a tensor that is not is neither.
+                let is_contiguous =
+                    |name: &str| source.tensor_values.get(name).is_some_and(is_contiguous);
+                let out = call.outputs.iter().flat_map(|output| names(output)).next();
+                is_contiguous(&tensor.name) || !out.is_some_and(is_contiguous)
             }
             (Effect::ViewIfSame, Some((_, tensor))) => self.is_unchanged(source, tensor, call),
             _ => false,
