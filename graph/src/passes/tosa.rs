@@ -7,8 +7,7 @@
 //!   pixel, `et_vk.q8ta_linear`;
 //! - sums, differences and products of two rescaled tensors, rescaled, become `et_vk.q8ta_add` and
 //!   `torchlet.q8ta_mul`;
-//! - other sums, products and reductions of rescaled tensors, rescaled, and `AVG_POOL2D` become
-//!   floating-point calls between `dequantize_per_tensor` and `quantize_per_tensor`;
+//! - `AVG_POOL2D` becomes `torchlet.q8ta_avg_pool2d`;
 //! - `TABLE`, `CLAMP`, and `RESCALE` from int8 to int8 become `torchlet.q8ta_lookup`.
 //!
 //! Needs: a graph in which each value is produced once. A call is produced only if `takes` accepts
@@ -17,7 +16,6 @@
 //! those of programs for XNNPACK, so a result close to the middle between two quantized values may
 //! become the other one.
 
-mod floats;
 mod layers;
 
 pub(crate) use layers::symmetric_padding;
@@ -27,7 +25,6 @@ use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::{ClampArgs, LookupArgs, Operator, TosaRescaleArgs};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
-use floats::Twins;
 use torchlet_core::ScalarType;
 
 /// Replaces integer operators of TOSA by int8 operators. `takes` decides whether the processor
@@ -36,18 +33,12 @@ pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bo
     if !graph.nodes.iter().any(|node| node.operator.name().starts_with("tosa.")) {
         return 0;
     }
-    let mut twins = Twins::new();
-    each_call(graph, |rewriter, node| replace(rewriter, node, &mut twins, takes).is_some())
+    each_call(graph, |rewriter, node| replace(rewriter, node, takes).is_some())
 }
 
 type Takes<'t> = &'t mut dyn FnMut(&Graph<'_>, &Node) -> bool;
 
-fn replace(
-    rewriter: &mut Rewriter<'_, '_>,
-    node: &Node,
-    twins: &mut Twins,
-    takes: Takes<'_>,
-) -> Option<()> {
+fn replace(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: Takes<'_>) -> Option<()> {
     let out = *node.args.last()?;
     match node.operator {
         Operator::TOSA_RESCALE => {
@@ -60,8 +51,7 @@ fn replace(
                     let table = rescale.table()?;
                     lookup(rewriter, rescale.input, table, out, takes)
                 }
-                ScalarType::Int => layers::rescaled(rewriter, &rescale, out, takes)
-                    .or_else(|| floats::rescaled(rewriter, &rescale, out, twins, takes)),
+                ScalarType::Int => layers::rescaled(rewriter, &rescale, out, takes),
                 _ => None,
             }
         }

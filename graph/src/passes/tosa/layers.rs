@@ -1,10 +1,10 @@
 //! Layers and arithmetic whose results are rescaled to int8.
 
-use super::{Rescale, Takes, constant, floats};
+use super::{Rescale, Takes, constant};
 use crate::graph::{Node, Tensor, Value, ValueId};
 use crate::operators::{
-    AddArgs, BinaryArgs, Operator, Q8taAddArgs, Q8taConv2dArgs, Q8taLinearArgs, Q8taMulArgs,
-    TosaAvgPool2dArgs, TosaConvArgs,
+    AddArgs, BinaryArgs, Operator, Q8taAddArgs, Q8taAvgPool2dArgs, Q8taConv2dArgs, Q8taLinearArgs,
+    Q8taMulArgs, TosaAvgPool2dArgs, TosaConvArgs,
 };
 use crate::passes::rewrite::Rewriter;
 use alloc::string::String;
@@ -287,17 +287,18 @@ fn product(
     Some(())
 }
 
-/// Average pooling, in floating point.
+/// Average pooling that keeps the zero point.
 pub(super) fn averaged(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
     takes: Takes<'_>,
 ) -> Option<()> {
     let call = TosaAvgPool2dArgs::of(node).ok()?;
-    if rewriter.scalar_type(call.out)? != ScalarType::Char {
+    let same_zero = rewriter.int(call.input_zp)? == rewriter.int(call.output_zp)?;
+    if !same_zero || rewriter.scalar_type(call.out)? != ScalarType::Char {
         return None;
     }
-    let (&[_, height, width, _], &[_, tall, wide, _]) =
+    let (&[batch, height, width, channels], &[_, tall, wide, _]) =
         (rewriter.sizes(call.input)?, rewriter.sizes(call.out)?)
     else {
         return None;
@@ -317,5 +318,24 @@ pub(super) fn averaged(
     if pad[0] > ky / 2 || pad[1] > kx / 2 {
         return None;
     }
-    floats::averaged(rewriter, node, pad, takes)
+    let image = rewriter.new_tensor(ScalarType::Char, vec![batch, channels, height, width]);
+    let made = rewriter.new_tensor(ScalarType::Char, vec![batch, channels, tall, wide]);
+    let pool = Q8taAvgPool2dArgs {
+        input: image,
+        kernel_size: call.kernel_size,
+        stride: call.stride,
+        padding: ints(rewriter, &pad),
+        ceil_mode: rewriter.value(Value::Bool(false)),
+        out: made,
+    };
+    let args = pool.inputs();
+    if !rewriter.is_taken(Operator::Q8TA_AVG_POOL2D, &args, made, takes) {
+        return None;
+    }
+    let order = ints(rewriter, &CHANNELS_FIRST.map(|dim| dim as i64));
+    rewriter.call(Operator::PERMUTE_COPY, &[call.input, order], image);
+    rewriter.call(Operator::Q8TA_AVG_POOL2D, &args, made);
+    let order = ints(rewriter, &CHANNELS_LAST.map(|dim| dim as i64));
+    rewriter.call(Operator::PERMUTE_COPY, &[made, order], call.out);
+    Some(())
 }

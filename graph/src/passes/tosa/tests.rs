@@ -96,32 +96,3 @@ fn a_rescaling_of_int8_is_a_lookup() {
     let table = unsigned.table().unwrap();
     assert_eq!([table[127], table[0]], [97, 2]);
 }
-
-#[test]
-fn sums_with_several_readers_become_floats() {
-    let source = "in x i8[2,3]
-        in y i8[2,3]
-        in z i8[2,3]
-        const m i32[1] = 1073741824
-        const l i8[1] = 10
-        const s i8[1] = 50
-        a i32[2,3] = tosa.rescale.default(x, m, l, 4, 0, true, false, false, false, false)
-        b i32[2,3] = tosa.rescale.default(y, m, l, 5, 0, true, false, false, false, false)
-        c i32[2,3] = aten.add.Tensor(a, b, 1)
-        r i8[2,3] = tosa.rescale.default(c, m, s, 0, 7, true, false, false, false, false)
-        d i32[2,3] = tosa.rescale.default(z, m, l, 6, 0, true, false, false, false, false)
-        e i32[2,3] = aten.add.Tensor(c, d, 1)
-        t i8[2,3] = tosa.rescale.default(e, m, s, 0, 8, true, false, false, false, false)
-        out r t";
-    let (operators, changes) = run_on(source);
-    let expected = [
-        "quantized_decomposed.dequantize_per_tensor.default",
-        "quantized_decomposed.dequantize_per_tensor.default",
-        "aten.add.Tensor",
-        "quantized_decomposed.quantize_per_tensor.default",
-        "quantized_decomposed.dequantize_per_tensor.default",
-        "aten.add.Tensor",
-        "quantized_decomposed.quantize_per_tensor.default",
-    ];
-    assert_eq!((&operators[..], changes), (&expected[..], 2));
-}
