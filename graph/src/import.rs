@@ -11,6 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Importable file format.
+#[cfg_attr(not(feature = "pt2"), allow(dead_code, reason = "this build has no formats"))]
 struct Format {
     /// Name, for error messages.
     name: &'static str,

@@ -89,6 +89,7 @@ impl VaryingDims {
     pub(crate) const UNKNOWN: &'static Self = &VaryingDims { known: BTreeMap::new() };
 
     /// Adds a tensor: whether each of its dims varies.
+    #[cfg(feature = "pt2")]
     pub(crate) fn insert(&mut self, id: ValueId, dims: Vec<bool>) {
         self.known.insert(id, dims);
     }

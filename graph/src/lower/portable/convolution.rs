@@ -16,13 +16,14 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_CONV1D_DW, simple),
 ];
 
-fn plain(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+/// A convolution with the arguments of [`ConvolutionArgs`].
+pub(super) fn plain(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = ConvolutionArgs::of(args)?;
     b.call_into(Operator::CONVOLUTION, inputs(args), call.out);
     Ok(())
 }
 
-/// A convolution with the arguments of [`ConvolutionArgs`], followed by the limits.
+/// The same, followed by the limits.
 fn full(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = ConvolutionWithClampArgs::of(args)?;
     let (shared, _) = inputs(args).split_at_checked(ConvolutionArgs::COUNT).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Convolutions over one to three dims, with and without a batch.
 
+use super::super::convolution::plain;
 use super::{Builder, Info, Rule};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
@@ -171,7 +172,7 @@ impl Convolution {
         let lists = [&self.stride, &self.padding, &self.dilation, &self.output_padding];
         let [stride, padding, dilation, output_padding] = lists.map(|list| b.new_ints(list));
         let (transposed, groups) = (b.push(Value::Bool(self.transposed)), b.new_int(self.groups));
-        let inputs = [
+        let args = [
             input,
             self.weight,
             bias,
@@ -181,8 +182,8 @@ impl Convolution {
             transposed,
             output_padding,
             groups,
+            out,
         ];
-        b.call_into(Operator::CONVOLUTION, &inputs, out);
-        Ok(())
+        plain(b, &args)
     }
 }
