@@ -517,7 +517,7 @@ fn view(args: Args<'_>) -> Result<Step<'_>, String> {
     let call_ = Call::Permute {
         sizes: std::array::from_fn(|axis| at(axis).map_or(1, |dim| from.size(dim))),
         strides: std::array::from_fn(|axis| {
-            at(axis).and_then(|dim| own.get(dim).copied()).map_or(0, |stride| stride as usize)
+            at(axis).and_then(|dim| own.get(dim).copied()).unwrap_or(0)
         }),
         size: from.scalar_type.size(),
     };
