@@ -222,8 +222,16 @@ fn compile_method<'p>(
     if !reasons.is_empty() {
         return Err(reasons);
     }
-    flow::check(method).map_err(|reason| vec![reason])?;
-    let mut steps = operators::steps(method)?;
+    operators::check_limits(method).map_err(|reason| vec![reason])?;
+    let (flow, steps) = (flow::check(method), operators::steps(method));
+    let mut steps = match (flow, steps) {
+        (Ok(()), steps) => steps?,
+        (Err(reason), Ok(_)) => return Err(vec![reason]),
+        (Err(reason), Err(mut reasons)) => {
+            reasons.insert(0, reason);
+            return Err(reasons);
+        }
+    };
     fuse::run(method, &mut steps);
     plan::run(method, steps).map_err(|reason| vec![reason])
 }

@@ -9,6 +9,39 @@ use torchlet_core::{Scalar, ScalarType, TensorInfo};
 use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use torchlet_portable::compiled::{Convolve, Linear, Scale};
 
+/// Maximum number of instructions. The plan compares all pairs of values.
+const MAX_INSTRUCTIONS: usize = 4096;
+
+/// Maximum size in bytes of the constants of all calls, each counted as often as it is used: more
+/// than the flash of any microcontroller. Some calls copy theirs.
+const MAX_CONSTANTS: usize = 64 << 20;
+
+/// Bytes of the constants that an instruction uses.
+fn constant_bytes(method: &Method<'_>, args: &[usize]) -> usize {
+    let tensors = args.iter().filter_map(|&arg| method.tensor(arg));
+    let sizes = tensors.filter(|tensor| is_constant(tensor)).map(|tensor| tensor.info.nbytes());
+    sizes.fold(0, usize::saturating_add)
+}
+
+/// Checks that compiling a method takes limited time and memory.
+pub(super) fn check_limits(method: &Method<'_>) -> Result<(), String> {
+    if method.instructions.len() > MAX_INSTRUCTIONS {
+        let found = method.instructions.len();
+        return Err(format!("has {found} instructions, more than {MAX_INSTRUCTIONS}"));
+    }
+    let mut constants = 0usize;
+    for instruction in &method.instructions {
+        let Instruction::Kernel { args, .. } = instruction else { continue };
+        constants = constants.saturating_add(constant_bytes(method, args));
+    }
+    match constants > MAX_CONSTANTS {
+        true => {
+            Err(format!("its calls use {constants} bytes of constants, more than {MAX_CONSTANTS}"))
+        }
+        false => Ok(()),
+    }
+}
+
 /// The steps of a method.
 ///
 /// # Errors
@@ -517,7 +550,7 @@ fn view(args: Args<'_>) -> Result<Step<'_>, String> {
     let call_ = Call::Permute {
         sizes: std::array::from_fn(|axis| at(axis).map_or(1, |dim| from.size(dim))),
         strides: std::array::from_fn(|axis| {
-            at(axis).and_then(|dim| own.get(dim).copied()).map_or(0, |stride| stride as usize)
+            at(axis).and_then(|dim| own.get(dim).copied()).unwrap_or(0)
         }),
         size: from.scalar_type.size(),
     };

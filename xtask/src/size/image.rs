@@ -24,7 +24,6 @@ const CASES: &[Case] = &[
     case("digits, f32", "digits/digits.pte", false, 78_520, 16_800),
     case("digits, int8", "tinyml/digits.pte", false, 62_650, 3_900),
     case("digits, f32, compiled", "digits/digits.pte", true, 29_700, 7_040),
-    case("digits, int8, compiled", "tinyml/digits.pte", true, 15_460, 2_000),
 ];
 
 const fn case(
