@@ -54,7 +54,7 @@ macro_rules! program {
     ($($(#[$attribute:meta])* $visibility:vis $name:ident),+ $(,)?) => {
         $(
             $(#[$attribute])*
-            #[allow(dead_code, reason = "not every image uses every generated item")]
+            #[allow(dead_code, unreachable_pub, reason = "not every image uses every item")]
             $visibility mod $name {
                 ::core::include!(::core::concat!(
                     ::core::env!("OUT_DIR"), "/", ::core::stringify!($name), ".rs"

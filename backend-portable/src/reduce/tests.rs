@@ -117,7 +117,7 @@ fn reduces_any_dims_in_any_layout() {
         let what = format!("{input} {chosen:?} {out}");
 
         let sums: Vec<f32> = self::sums(parallel, &tensor, dims, &out);
-        assert!(sums.iter().zip(&groups).all(|(sum, of)| *sum == of.iter().sum()), "{what}");
+        assert!(sums.iter().zip(&groups).all(|(sum, of)| *sum == of.iter().sum::<f32>()), "{what}");
         // The same sums in integers, converted.
         let sums: Vec<i64> = self::sums(parallel, &tensor, dims, &out);
         let integers = groups.iter().map(|of| of.iter().sum::<f32>() as i64);
