@@ -10,8 +10,13 @@ use torchlet::{Module, Tensor};
 
 /// Backends of fixtures that are tested elsewhere: in core's tests, in `vulkan/`, and in
 /// `processors.rs` for programs that are compiled wherever they run.
-const OTHER_BACKENDS: &[&str] =
-    &["BackendWithCompilerDemo", "BackendWithNamedDataMap", "VulkanBackend", "XnnpackBackend"];
+const OTHER_BACKENDS: &[&str] = &[
+    "BackendWithCompilerDemo",
+    "BackendWithNamedDataMap",
+    "VgfBackend",
+    "VulkanBackend",
+    "XnnpackBackend",
+];
 
 /// Runs all cases of a file in order.
 fn verify(fixture: &Fixture, threads: usize) -> Result<usize, String> {

@@ -298,6 +298,7 @@ mod tests {
         b.as_mut_slice::<i32>().unwrap()[0] = 5;
         assert_eq!(a.as_slice::<i32>().unwrap(), [1, 1, 1]);
         assert_eq!(b.as_slice::<i32>().unwrap(), [5, 1, 1]);
-        assert!(b.as_slice::<f32>().unwrap_err().to_string().contains("int32, not float32"));
+        let error = b.as_slice::<f32>().unwrap_err().to_string();
+        assert!(error.contains("expected data of dtype float32, found int32"), "{error}");
     }
 }

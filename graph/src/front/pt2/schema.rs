@@ -7,9 +7,9 @@ use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::fmt;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, IgnoredAny, Visitor};
+use serde::de::{self, Deserializer, IgnoredAny};
+use serde_json::Value;
 
 /// A string, borrowed from the JSON text unless it has escapes.
 pub(super) type Text<'a> = Cow<'a, str>;
@@ -280,38 +280,21 @@ pub(super) struct Float(pub(super) f64);
 
 impl<'de> Deserialize<'de> for Float {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
-
-        impl Visitor<'_> for Number {
-            type Value = Float;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, \"Infinity\", \"-Infinity\" or \"NaN\"")
-            }
-
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Float, E> {
-                Ok(Float(number))
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Float, E> {
-                Ok(Float(number as f64))
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Float, E> {
-                Ok(Float(number as f64))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Float, E> {
-                match text {
-                    "Infinity" => Ok(Float(f64::INFINITY)),
-                    "-Infinity" => Ok(Float(f64::NEG_INFINITY)),
-                    "NaN" => Ok(Float(f64::NAN)),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-                }
-            }
-        }
-
-        deserializer.deserialize_any(Number)
+        // Only `Value` reads numbers whatever the features of `serde_json`: with
+        // `arbitrary_precision`, other types that accept text or numbers get a map.
+        let value = Value::deserialize(deserializer)?;
+        let number = match &value {
+            Value::Number(number) => number.as_f64(),
+            Value::String(text) => match text.as_str() {
+                "Infinity" => Some(f64::INFINITY),
+                "-Infinity" => Some(f64::NEG_INFINITY),
+                "NaN" => Some(f64::NAN),
+                _ => None,
+            },
+            _ => None,
+        };
+        let expected = "expected a number, \"Infinity\", \"-Infinity\" or \"NaN\"";
+        number.map(Float).ok_or_else(|| de::Error::custom(expected))
     }
 }
 
