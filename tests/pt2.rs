@@ -101,7 +101,7 @@ fn check(module: &mut Module, cases: &str, tolerance: f64) -> Result<usize, Stri
             for (element, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
                 let error = (found - wanted).abs();
                 // NaN is no small error.
-                if !(error <= tolerance * largest) {
+                if error.is_nan() || error > tolerance * largest {
                     return Err(format!("output {at}[{element}]: {found}, expected {wanted}"));
                 }
                 compared += 1;

@@ -299,6 +299,6 @@ mod tests {
         assert_eq!(a.as_slice::<i32>().unwrap(), [1, 1, 1]);
         assert_eq!(b.as_slice::<i32>().unwrap(), [5, 1, 1]);
         let error = b.as_slice::<f32>().unwrap_err().to_string();
-        assert!(error.contains("expected data of dtype float32, found int32"), "{error}");
+        assert!(error.contains("expected dtype float32, found int32"), "{error}");
     }
 }
