@@ -141,7 +141,7 @@ fn failures_are_reported_and_leak_nothing() {
     let error = load(&Demo { unavailable: true, ..Demo::default() });
     assert!(error.contains("not available: no device"), "{error}");
     let error = load(&Demo { lies: true, ..Demo::default() });
-    assert!(error.contains("out of memory: method arena"), "{error}");
+    assert!(error.contains("out of memory: the method arena is exhausted"), "{error}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn run_reads_and_writes_arrays() {
     let third = error(&["run", ADD, "-i", &archive, "-i", &twos]);
     assert!(third.contains("one input too many"), "{third}");
     std::fs::write(&bare, [0; 7]).unwrap();
-    assert!(error(&["run", ADD, "-i", &bare]).contains("has 60 bytes, the file 7"));
+    assert!(error(&["run", ADD, "-i", &bare]).contains("expected 60 bytes, found 7"));
     std::fs::write(folder.path("x.npy"), b"no array").unwrap();
     assert!(error(&["run", ADD, "-i", &folder.path("x.npy")]).contains("not a valid .npy file"));
 }

@@ -118,7 +118,7 @@ fn all_operators_that_there_are_none_of_are_named() {
     let error = read(&foreign, &|_| Ok(None)).unwrap_err();
     assert_eq!(
         error,
-        Error::Unsupported(String::from("operators some.silu.default, some.abs.default"))
+        Error::Unsupported(String::from("unknown operators: some.silu.default, some.abs.default"))
     );
     // A missing constant is named in the error.
     let error = read(&bytes, &|_| Ok(None)).unwrap_err();
@@ -148,5 +148,8 @@ fn what_is_shared_is_refused() {
     };
     assert!(read(&blob(1), &|_| Ok(None)).is_ok());
     let error = read(&blob(1000), &|_| Ok(None)).unwrap_err();
-    assert_eq!(error, Error::invalid("vectors or strings of a graph overlap"));
+    assert_eq!(
+        error,
+        Error::invalid("the vectors and strings of a graph overlap: together they exceed its size")
+    );
 }

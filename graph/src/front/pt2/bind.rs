@@ -1,10 +1,10 @@
 //! Arguments of calls: by position and by name, with the defaults of the schema.
 
-use super::nodes::Translator;
 use super::schema::{
     Argument, Float, KEYWORD, NamedArgument, OptionalTensor, SymBoolArgument, SymFloatArgument,
     SymIntArgument,
 };
+use super::translator::Translator;
 use super::weights::scalar_type;
 use crate::error::Error;
 use crate::graph::{Tensor, Value, ValueId};

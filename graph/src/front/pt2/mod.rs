@@ -23,6 +23,7 @@ mod nodes;
 mod schema;
 mod signature;
 mod symbols;
+mod translator;
 mod weights;
 mod zip;
 
@@ -31,8 +32,8 @@ use crate::method::{Method, Program};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use nodes::Translator;
 use schema::{ExportedProgram, Version, Versioned};
+use translator::Translator;
 use weights::Weights;
 use zip::{Archive, folder};
 

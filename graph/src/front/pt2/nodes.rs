@@ -1,70 +1,28 @@
 //! Calls of a program, converted to a graph of functional operators.
 
-use super::aliases::{AliasId, Aliases, View};
+use super::aliases::{AliasId, View};
 use super::bind::{STRIDED, assign, is_scalar, with_scalar};
 use super::names::{Effect, Resolved, is_assertion, resolve};
 use super::schema::{
-    Argument, ExportedProgram, Graph as Source, Hint, Name, NamedArgument, Node as Call,
-    OptionalTensor, SymExpr, SymInt, SymIntArgument, TensorMeta, Text,
+    Argument, Graph as Source, Hint, Name, NamedArgument, Node as Call, OptionalTensor, SymExpr,
+    SymInt, SymIntArgument, TensorMeta, Text,
 };
 use super::signature::Translated;
-use super::symbols::Symbols;
-use super::weights::{Weights, scalar_type};
+use super::translator::{Named, Translator};
+use super::weights::scalar_type;
 use crate::error::Error;
-use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::lower::portable::VaryingDims;
+use crate::graph::{Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Meaning of a name in the program.
-#[derive(Clone, Copy)]
-pub(super) enum Named {
-    Tensor(AliasId),
-    Number(ValueId),
-    /// The result of a call that was left out, such as a condition of an assertion.
-    Omitted,
-}
-
 /// Shapes and dtypes of a program or subgraph.
 type Metas<'a, 'j> = &'a BTreeMap<Text<'j>, TensorMeta<'j>>;
 
-/// Converts a program.
-pub(super) struct Translator<'j, 'p> {
-    pub(super) program: &'j ExportedProgram<'j>,
-    pub(super) weights: [&'j Weights<'j, 'p>; 2],
-    pub(super) graph: Graph<'p>,
-    pub(super) aliases: Aliases,
-    symbols: Symbols,
-    pub(super) names: BTreeMap<&'j str, Named>,
-    pub(super) varying: VaryingDims,
-    /// Descriptions of unsupported calls.
-    pub(super) unsupported: BTreeSet<String>,
-    /// Number of the current call.
-    number: u32,
-}
-
 impl<'j, 'p> Translator<'j, 'p> {
-    pub(super) fn new(program: &'j ExportedProgram<'j>, weights: [&'j Weights<'j, 'p>; 2]) -> Self {
-        let source = &program.graph_module.graph;
-        let sizes = source.tensor_values.values().flat_map(|meta| &meta.sizes);
-        let sizes = sizes.chain(source.sym_int_values.values());
-        Translator {
-            program,
-            weights,
-            graph: Graph::default(),
-            aliases: Aliases::default(),
-            symbols: Symbols::new(&program.range_constraints, sizes),
-            names: BTreeMap::new(),
-            varying: VaryingDims::default(),
-            unsupported: BTreeSet::new(),
-            number: 0,
-        }
-    }
-
     /// Converts the program.
     ///
     /// # Errors

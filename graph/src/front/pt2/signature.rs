@@ -1,8 +1,8 @@
 //! Inputs and outputs of a program: those of the user, and the tensors that the archive stores.
 
 use super::aliases::AliasId;
-use super::nodes::{Named, Translator};
 use super::schema::{Argument, InputSpec, Name, OutputSpec, SymIntArgument};
+use super::translator::{Named, Translator};
 use super::weights::Stored;
 use crate::error::Error;
 use crate::graph::{Graph, Tensor, Value, ValueId};

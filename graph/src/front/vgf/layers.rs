@@ -5,7 +5,7 @@
 //! `tosa.*` operators, which have TOSA's exact arithmetic.
 
 use super::builder::Builder;
-use super::nodes::{Op, operands, zero_point};
+use super::ops::{Op, operands, zero_point};
 use super::spirv::{Id, TensorType};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};

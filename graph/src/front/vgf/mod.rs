@@ -11,6 +11,7 @@ mod builder;
 mod container;
 mod layers;
 mod nodes;
+mod ops;
 mod schema;
 mod spectral;
 mod spirv;
@@ -53,7 +54,7 @@ pub(crate) fn summarize(bytes: &[u8]) -> Result<Summary, Error> {
         };
         for step in &module.entry(code)?.body.steps {
             if let Step::Call(call) = step {
-                calls.push(format!("{:?}", nodes::op(call.number)?));
+                calls.push(format!("{:?}", ops::op(call.number)?));
             }
         }
     }

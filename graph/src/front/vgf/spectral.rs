@@ -1,7 +1,7 @@
 //! Converts Fourier transforms to matrix multiplications with constant cosines and sines.
 
 use super::builder::Builder;
-use super::nodes::operands;
+use super::ops::operands;
 use super::spirv::{Call, TensorType};
 use crate::error::Error;
 use crate::graph::ValueId;

@@ -1,0 +1,53 @@
+//! State of the conversion of a program.
+
+use super::aliases::{AliasId, Aliases};
+use super::schema::ExportedProgram;
+use super::symbols::Symbols;
+use super::weights::Weights;
+use crate::graph::{Graph, ValueId};
+use crate::lower::portable::VaryingDims;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+
+/// Meaning of a name in the program.
+#[derive(Clone, Copy)]
+pub(super) enum Named {
+    Tensor(AliasId),
+    Number(ValueId),
+    /// The result of a call that was left out, such as a condition of an assertion.
+    Omitted,
+}
+
+/// Converts a program.
+pub(super) struct Translator<'j, 'p> {
+    pub(super) program: &'j ExportedProgram<'j>,
+    pub(super) weights: [&'j Weights<'j, 'p>; 2],
+    pub(super) graph: Graph<'p>,
+    pub(super) aliases: Aliases,
+    pub(super) symbols: Symbols,
+    pub(super) names: BTreeMap<&'j str, Named>,
+    pub(super) varying: VaryingDims,
+    /// Descriptions of unsupported calls.
+    pub(super) unsupported: BTreeSet<String>,
+    /// Number of the current call.
+    pub(super) number: u32,
+}
+
+impl<'j, 'p> Translator<'j, 'p> {
+    pub(super) fn new(program: &'j ExportedProgram<'j>, weights: [&'j Weights<'j, 'p>; 2]) -> Self {
+        let source = &program.graph_module.graph;
+        let sizes = source.tensor_values.values().flat_map(|meta| &meta.sizes);
+        let sizes = sizes.chain(source.sym_int_values.values());
+        Translator {
+            program,
+            weights,
+            graph: Graph::default(),
+            aliases: Aliases::default(),
+            symbols: Symbols::new(&program.range_constraints, sizes),
+            names: BTreeMap::new(),
+            varying: VaryingDims::default(),
+            unsupported: BTreeSet::new(),
+            number: 0,
+        }
+    }
+}
