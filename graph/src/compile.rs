@@ -41,7 +41,8 @@ pub struct Compiled<'p> {
 /// registry run the calls that no processor supports.
 ///
 /// # Errors
-/// The program is malformed, or has an XNNPACK or VGF delegate that can neither be compiled nor run.
+/// The program is malformed, or has an XNNPACK or VGF delegate that can neither be compiled nor
+/// run.
 pub fn compile<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],

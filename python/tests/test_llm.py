@@ -338,7 +338,7 @@ def test_images_are_preprocessed_for_the_encoder() -> None:
         (llm.RgbImage(points, "diagonal"), "tiling: expected"),
         (llm.RgbImage(points, "canvas", tiles=0), "tiles is 0"),
         (llm.RgbImage(points, std=0.0), "nonzero ones for std"),
-        (llm.RgbImage(points, mean=[0.0, 1.0]), "mean has 2 values"),
+        (llm.RgbImage(points, mean=[0.0, 1.0]), "mean: expected 1 or 3 values, found 2"),
         (llm.RgbImage(tensor), "uint8"),
         (llm.RgbImage(points[:0]), "pixels"),
     ]:

@@ -23,7 +23,7 @@ const STATEFUL: &[&str] = &[
 /// Files that do not specify which new value belongs to which buffer, or which argument is which
 /// input; with the number of inputs, and a part of the error message.
 const REFUSED: &[(&str, usize, &str)] = &[
-    ("vulkan/state/overwritten_input.bpte", 2, "ambiguously"),
+    ("vulkan/state/overwritten_input.bpte", 2, "in several ways"),
     ("vulkan/program/two_states.bpte", 1, "alias_buffer_mutations"),
     ("vulkan/state/delay.bpte", 1, "alias_buffer_mutations"),
     // The new value of one buffer, the old value of the other, is not written.

@@ -150,7 +150,7 @@ test("invalid inputs are errors, and the program stays usable", async () => {
     [[{ dtype: "float32", shape: [-1], data: new Float32Array(1) }], /\[-1\] is not a valid shape/],
     [[{ dtype: "float32", shape: [4294967295, 4294967295, 4294967295], data: new Float32Array(1) }], /./],
     [[{ dtype: "float32", shape: [1, 1, 4, 4], data: new Float32Array(16) }], /./],
-    [[{ dtype: "bool", shape: [1], data: new Uint8Array([2]) }], /other than 0 and 1/],
+    [[{ dtype: "bool", shape: [1], data: new Uint8Array([2]) }], /bool tensor: expected elements 0 and 1/],
     [[null], /input 0: expected a tensor/],
     [["text"], /./],
     [[1n << 64n], /does not fit 64 bits/],

@@ -10,8 +10,8 @@ pub(crate) struct Options {
     /// under target/]
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
-    /// Sweep whole models as PyTorch exports them (`.pt2`), and print a table: torchvision, timm and
-    /// transformers, with random weights. Needs the package timm
+    /// Sweep whole models as PyTorch exports them (`.pt2`), and print a table: torchvision, timm
+    /// and transformers, with random weights. Needs the package timm
     #[arg(long, conflicts_with_all = ["resume", "types"])]
     pt2: bool,
     /// Only operators, or models, whose names match; the other rows are kept

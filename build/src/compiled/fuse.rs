@@ -84,8 +84,8 @@ fn widen(step: &mut Step<'_>) {
     };
 }
 
-/// Taps from which [`widen`] lowers the number of instructions. (3 by 3 taps need 4 percent more, 10
-/// by 4 a third of them.)
+/// Taps from which [`widen`] lowers the number of instructions. (3 by 3 taps need 4 percent more,
+/// 10 by 4 a third of them.)
 const MIN_TAPS: usize = 16;
 
 fn is_view(step: &Step<'_>) -> bool {

@@ -1,5 +1,5 @@
-//! Compiles fixture programs, and writes the same programs lowered, for the interpreter. The target is a microcontroller: compiled code runs anywhere, with
-//! the algorithms of such a processor.
+//! Compiles fixture programs, and writes the same programs lowered, for the interpreter. The target
+//! is a microcontroller: compiled code runs anywhere, with the algorithms of such a processor.
 
 use std::path::{Path, PathBuf};
 use torchlet_build::{Image, Program, Target};

@@ -66,8 +66,9 @@ macro_rules! passes {
     ($($module:ident),* $(,)?) => { &[$(Pass { name: stringify!($module), run: $module::run }),*] };
 }
 
-/// All passes that do not depend on the processor, in the order that they run. Pattern matching needs graphs without redundant or
-/// duplicate calls, so those are removed first, and again after the patterns.
+/// All passes that do not depend on the processor, in the order that they run. Pattern matching
+/// needs graphs without redundant or duplicate calls, so those are removed first, and again after
+/// the patterns.
 pub const PASSES: &[Pass] = passes![
     redundant,
     common,
