@@ -6,6 +6,11 @@ use alloc::vec::Vec;
 use torchlet_core::format::Malformed;
 use torchlet_core::format::flatbuffer::{Item, Vector};
 
+/// Maximum number of bytes that a front end computes for the constants of a program: constants of
+/// few bytes in a file can describe tensors of any size.
+#[cfg_attr(not(feature = "pt2"), allow(dead_code, reason = "of imported formats"))]
+pub(crate) const MAX_OWN_BYTES: usize = 1 << 28;
+
 /// Bytes that may still be parsed from a blob. In a valid blob, each byte belongs to at most one
 /// vector or string.
 #[derive(Debug)]

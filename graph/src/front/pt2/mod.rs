@@ -34,7 +34,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use schema::{ExportedProgram, Version, Versioned};
 use translator::Translator;
-use weights::Weights;
+use weights::{Copies, Weights};
 use zip::{Archive, folder};
 
 /// The first bytes of an archive.
@@ -83,11 +83,12 @@ pub(crate) fn read(file: &[u8]) -> Result<Program<'_>, Error> {
         .names()
         .filter_map(|name| name.strip_prefix(models.as_str())?.strip_suffix(".json"))
         .collect();
+    let copies = Copies::of(file.len());
     let mut methods = Vec::new();
     for model in &models {
         // A single program is a module's `forward`.
         let name = if models.len() == 1 { "forward" } else { model };
-        methods.push(method(&archive, root, model, name)?);
+        methods.push(method(&archive, root, (model, name), &copies)?);
     }
     if methods.is_empty() {
         return Err(Error::unsupported(
@@ -101,8 +102,8 @@ pub(crate) fn read(file: &[u8]) -> Result<Program<'_>, Error> {
 fn method<'p>(
     archive: &Archive<'p>,
     root: &str,
-    model: &str,
-    name: &str,
+    (model, name): (&str, &str),
+    copies: &Copies,
 ) -> Result<Method<'p>, Error> {
     let required = |path: String| -> Result<&'p [u8], Error> {
         let found = archive.get(&path)?;
@@ -118,8 +119,8 @@ fn method<'p>(
     if program.schema_version.major != MAJOR {
         return Err(of_version(&program.schema_version));
     }
-    let weights = Weights::new(archive, weights, weight_list)?;
-    let constants = Weights::new(archive, constants, constant_list)?;
+    let weights = Weights::new(archive, weights, weight_list, copies)?;
+    let constants = Weights::new(archive, constants, constant_list, copies)?;
     let translated = Translator::new(&program, [&weights, &constants]).translate()?;
     assemble::method(translated, name)
 }

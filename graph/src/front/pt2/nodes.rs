@@ -16,11 +16,18 @@ use crate::operators::Operator;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
+use torchlet_core::layout::MAX_RANK;
+use torchlet_core::rules::normalize_dim;
 
 /// Shapes and dtypes of a program or subgraph.
 type Metas<'a, 'j> = &'a BTreeMap<Text<'j>, TensorMeta<'j>>;
+
+/// Maximum number of calls of a program. Each access to a view that shares memory with written
+/// tensors adds calls, so their number is not limited by the size of the file.
+const MAX_CALLS: usize = 1 << 20;
 
 impl<'j, 'p> Translator<'j, 'p> {
     /// Converts the program.
@@ -41,6 +48,9 @@ impl<'j, 'p> Translator<'j, 'p> {
     /// Converts the calls of a graph. Its inputs have names already.
     fn calls(&mut self, source: &'j Source<'j>) -> Result<(), Error> {
         for call in &source.nodes {
+            if self.graph.nodes.len() > MAX_CALLS {
+                return Err(Error::unsupported("a program with more than 2^20 calls"));
+            }
             self.number = self.number.saturating_add(1);
             match self.one(source, call) {
                 Err(Error::Unsupported(why)) => {
@@ -49,7 +59,10 @@ impl<'j, 'p> Translator<'j, 'p> {
                         true => String::from(target),
                         false => format!("{target}: {why}"),
                     });
-                    self.define_all(source, call)?;
+                    // The rest of the program is checked, too.
+                    for (name, value) in self.results(source, call)? {
+                        self.name(name, value);
+                    }
                 }
                 Err(Error::Invalid(why)) => {
                     return Err(Error::Invalid(format!("call of {}: {why}", call.target)));
@@ -60,14 +73,7 @@ impl<'j, 'p> Translator<'j, 'p> {
         Ok(())
     }
 
-    /// Defines the outputs of an unsupported call, so that the rest of the program can be checked.
-    fn define_all(&mut self, source: &'j Source<'j>, call: &'j Call<'j>) -> Result<(), Error> {
-        for output in &call.outputs {
-            self.result(source, output)?;
-        }
-        Ok(())
-    }
-
+    /// Converts a call.
     fn one(&mut self, source: &'j Source<'j>, call: &'j Call<'j>) -> Result<(), Error> {
         let target = call.target.as_ref();
         let name = target.strip_prefix("torch.ops.").unwrap_or(target);
@@ -117,78 +123,65 @@ impl<'j, 'p> Translator<'j, 'p> {
             (Effect::ViewIfSame, Some((_, tensor))) => self.is_unchanged(source, tensor, call),
             _ => false,
         };
-        let made = match &call.outputs[..] {
-            [Argument::Tensors(items)] => {
-                let items =
-                    items.iter().map(|item| self.described(&source.tensor_values, &item.name));
-                items.collect::<Result<Vec<_>, _>>()?
-            }
-            outputs => {
-                let mut made = Vec::with_capacity(outputs.len());
-                for output in outputs {
-                    made.push(self.new_result(source, output)?);
-                }
-                made
-            }
-        };
+        let results = self.results(source, call)?;
+        let made: Vec<ValueId> = results.iter().map(|(_, value)| *value).collect();
         let out = match (&call.outputs[..], &made[..]) {
             ([Argument::Tensors(_)], _) => self.push(Value::List(made.clone())),
             (_, [one]) => *one,
             _ => self.push(Value::List(made.clone())),
         };
-        let outputs = call.outputs.iter().flat_map(|output| names(output));
-        for (position, (name, value)) in outputs.zip(&made).enumerate() {
-            let named = match (self.graph.values.get(*value), target) {
-                (Some(Value::Tensor(_)), Some((parent, _))) if shares => {
-                    let view = self.item_view(operator, &args, position, &made);
-                    Named::Tensor(self.aliases.add_view(parent, view, *value))
+        let parent = target.filter(|_| shares).map(|(parent, _)| parent);
+        let mut views = match parent {
+            Some(_) => self.views(operator, &args, &made).into_iter(),
+            None => Vec::new().into_iter(),
+        };
+        for (name, value) in results {
+            match (parent, views.next()) {
+                (Some(parent), Some(view)) if self.graph.tensor(value).is_some() => {
+                    let alias = self.aliases.add_view(parent, view, value);
+                    self.names.extend(name.map(|name| (name, Named::Tensor(alias))));
                 }
-                (Some(Value::Tensor(_)), _) => Named::Tensor(self.aliases.add(*value)),
-                _ => Named::Number(*value),
-            };
-            self.names.insert(name, named);
+                _ => self.name(name, value),
+            }
         }
         self.call(operator, &args, out);
         Ok(())
     }
 
-    /// How an output of a view operator is computed on its own.
-    fn item_view(
-        &mut self,
-        operator: Operator,
-        args: &[ValueId],
-        position: usize,
-        made: &[ValueId],
-    ) -> View {
+    /// How each output of a view operator is computed on its own.
+    fn views(&mut self, operator: Operator, args: &[ValueId], made: &[ValueId]) -> Vec<View> {
         let rest: Vec<ValueId> = args.iter().skip(1).copied().collect();
-        let is_list = [
-            Operator::SPLIT_COPY_TENSOR,
-            Operator::SPLIT_WITH_SIZES_COPY,
-            Operator::CHUNK,
-            Operator::UNBIND_COPY_INT,
-        ];
-        if !is_list.contains(&operator) {
-            return View { operator, rest };
-        }
         let dim = rest.last().copied().unwrap_or_default();
-        if operator == Operator::UNBIND_COPY_INT {
-            let index = self.push(Value::Int(position as i64));
-            return View { operator: Operator::SELECT_COPY_INT, rest: [dim, index].to_vec() };
+        match operator {
+            Operator::UNBIND_COPY_INT => (0..made.len() as i64)
+                .map(|index| {
+                    let index = self.push(Value::Int(index));
+                    View { operator: Operator::SELECT_COPY_INT, rest: vec![dim, index] }
+                })
+                .collect(),
+            Operator::SPLIT_COPY_TENSOR | Operator::SPLIT_WITH_SIZES_COPY | Operator::CHUNK => {
+                let sizes = |id: &ValueId| self.graph.tensor(*id).map(|it| it.sizes.as_slice());
+                let rank = made.first().and_then(sizes).map_or(0, <[usize]>::len);
+                let at = match self.graph.values.get(dim) {
+                    Some(Value::Int(dim)) => normalize_dim(*dim, rank).unwrap_or(0),
+                    _ => 0,
+                };
+                let size = |id: &ValueId| sizes(id).and_then(|it| it.get(at)).copied().unwrap_or(0);
+                let sizes: Vec<usize> = made.iter().map(size).collect();
+                let mut start = 0usize;
+                let mut views = Vec::with_capacity(made.len());
+                for size in sizes {
+                    let end = start.saturating_add(size);
+                    let bounds = [start as i64, end as i64, 1];
+                    let bounds = bounds.map(|bound| self.push(Value::Int(bound)));
+                    let rest = [&[dim], &bounds[..]].concat();
+                    views.push(View { operator: Operator::SLICE_COPY_TENSOR, rest });
+                    start = end;
+                }
+                views
+            }
+            _ => made.iter().map(|_| View { operator, rest: rest.clone() }).collect(),
         }
-        let rank = |id: ValueId| self.graph.tensor(id).map_or(0, |tensor| tensor.sizes.len());
-        let own = made.first().map_or(0, |id| rank(*id));
-        let at = match self.graph.values.get(dim) {
-            Some(Value::Int(dim)) => torchlet_core::rules::normalize_dim(*dim, own).unwrap_or(0),
-            _ => 0,
-        };
-        let size = |id: &ValueId| {
-            self.graph.tensor(*id).and_then(|it| it.sizes.get(at)).copied().unwrap_or(0)
-        };
-        let start: usize = made.iter().take(position).map(size).sum();
-        let end = start + made.get(position).map_or(0, size);
-        let bounds = [start as i64, end as i64, 1].map(|bound| self.push(Value::Int(bound)));
-        let rest = [&[dim], &bounds[..]].concat();
-        View { operator: Operator::SLICE_COPY_TENSOR, rest }
     }
 
     /// A call that overwrites its first argument.
@@ -298,24 +291,35 @@ impl<'j, 'p> Translator<'j, 'p> {
         }
     }
 
-    /// Adds a value for an output of a call, and names it.
-    fn result(&mut self, source: &'j Source<'j>, output: &'j Argument<'j>) -> Result<(), Error> {
-        let values = match output {
-            Argument::Tensors(items) => {
-                let metas = &source.tensor_values;
-                let items = items.iter().map(|item| self.described(metas, &item.name));
-                items.collect::<Result<Vec<_>, _>>()?
+    /// Adds the values that a call returns, with their names. An output that is not computed has no
+    /// name.
+    fn results(
+        &mut self,
+        source: &'j Source<'j>,
+        call: &'j Call<'j>,
+    ) -> Result<Vec<(Option<&'j str>, ValueId)>, Error> {
+        let mut results = Vec::with_capacity(call.outputs.len());
+        for output in &call.outputs {
+            if let Argument::Tensors(items) = output {
+                for item in items {
+                    let value = self.described(&source.tensor_values, &item.name)?;
+                    results.push((Some(item.name.as_ref()), value));
+                }
+            } else {
+                let value = self.new_result(source, output)?;
+                results.push((names(output).first().copied(), value));
             }
-            other => [self.new_result(source, other)?].to_vec(),
-        };
-        for (name, value) in names(output).into_iter().zip(values) {
-            let named = match self.graph.values.get(value) {
-                Some(Value::Tensor(_)) => Named::Tensor(self.aliases.add(value)),
-                _ => Named::Number(value),
-            };
-            self.names.insert(name, named);
         }
-        Ok(())
+        Ok(results)
+    }
+
+    /// Names a result that shares no memory.
+    fn name(&mut self, name: Option<&'j str>, value: ValueId) {
+        let named = match self.graph.tensor(value) {
+            Some(_) => Named::Tensor(self.aliases.add(value)),
+            None => Named::Number(value),
+        };
+        self.names.extend(name.map(|name| (name, named)));
     }
 
     /// Adds a value for an output of a call.
@@ -372,6 +376,12 @@ impl<'j, 'p> Translator<'j, 'p> {
         let scalar_type = known.ok_or_else(|| {
             Error::Unsupported(format!("the tensor `{name}` of dtype number {}", meta.dtype))
         })?;
+        if meta.sizes.len() > MAX_RANK {
+            return Err(Error::Unsupported(format!(
+                "the tensor `{name}` of {} dims; at most {MAX_RANK}",
+                meta.sizes.len()
+            )));
+        }
         let mut sizes = Vec::with_capacity(meta.sizes.len());
         let mut varying = Vec::with_capacity(meta.sizes.len());
         for size in &meta.sizes {

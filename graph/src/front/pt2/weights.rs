@@ -2,18 +2,38 @@
 
 use super::schema::{Payloads, SymInt, TensorMeta};
 use super::zip::Archive;
+use crate::budget::MAX_OWN_BYTES;
 use crate::error::Error;
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use torchlet_core::ScalarType;
+use torchlet_core::layout::MAX_RANK;
 
 /// Values that the archive stores, with the folder of their data.
 pub(super) struct Weights<'j, 'p> {
     archive: &'j Archive<'p>,
     folder: String,
     payloads: Payloads<'j>,
+    copies: &'j Copies,
+}
+
+/// Bytes that may still be copied from storages. Tensors can share a storage, and a stride of zero
+/// repeats elements, so a small archive could otherwise describe any number of bytes.
+pub(super) struct Copies(Cell<usize>);
+
+impl Copies {
+    /// For an archive of `len` bytes.
+    pub(super) fn of(len: usize) -> Self {
+        Copies(Cell::new(len.saturating_add(MAX_OWN_BYTES)))
+    }
+
+    fn spend(&self, bytes: usize) -> Option<()> {
+        self.0.set(self.0.get().checked_sub(bytes)?);
+        Some(())
+    }
 }
 
 /// A stored tensor.
@@ -22,10 +42,6 @@ pub(super) struct Stored<'p> {
     pub(super) sizes: Vec<usize>,
     pub(super) data: Cow<'p, [u8]>,
 }
-
-/// Maximum size of tensors that are not contiguous in their storage, as a multiple of the storage:
-/// a stride of zero repeats elements.
-const REPEATED: usize = 1 << 12;
 
 impl<'j, 'p> Weights<'j, 'p> {
     /// Parses the list of values in `folder`; `config` is its JSON text.
@@ -36,12 +52,13 @@ impl<'j, 'p> Weights<'j, 'p> {
         archive: &'j Archive<'p>,
         folder: String,
         config: &'j [u8],
+        copies: &'j Copies,
     ) -> Result<Self, Error> {
         let payloads = serde_json::from_slice(config);
         let payloads = payloads.map_err(|error| {
             Error::Invalid(format!("the list of weights in '{folder}': {error}"))
         })?;
-        Ok(Weights { archive, folder, payloads })
+        Ok(Weights { archive, folder, payloads, copies })
     }
 
     /// Returns a tensor; `None` if the archive does not list it.
@@ -66,8 +83,10 @@ impl<'j, 'p> Weights<'j, 'p> {
         let Some(scalar_type) = scalar_type(meta.dtype) else {
             return Err(Error::Unsupported(format!("tensor '{name}' of dtype {}", meta.dtype)));
         };
-        let data = view.read(storage, scalar_type.size());
-        let data = data.ok_or_else(|| fail("exceeds its data"))?;
+        let data = view.read(storage, scalar_type.size(), self.copies);
+        let data = data.ok_or_else(|| {
+            fail("exceeds its data, or tensors that are not contiguous exceed 256 MiB")
+        })?;
         Ok(Some(Stored { scalar_type, sizes: view.sizes, data }))
     }
 }
@@ -116,11 +135,21 @@ impl View {
         let sizes: Vec<usize> = meta.sizes.iter().map(known).collect::<Option<_>>()?;
         let strides: Vec<usize> = meta.strides.iter().map(known).collect::<Option<_>>()?;
         let offset = known(&meta.storage_offset)?;
-        (sizes.len() == strides.len()).then_some(View { sizes, strides, offset })
+        (sizes.len() == strides.len() && sizes.len() <= MAX_RANK).then_some(View {
+            sizes,
+            strides,
+            offset,
+        })
     }
 
-    /// Returns the elements in row-major order. `None` if one is outside the storage.
-    fn read<'p>(&self, storage: &'p [u8], element: usize) -> Option<Cow<'p, [u8]>> {
+    /// Returns the elements in row-major order. `None` if one is outside the storage, or nothing
+    /// is left of `copies`.
+    fn read<'p>(
+        &self,
+        storage: &'p [u8],
+        element: usize,
+        copies: &Copies,
+    ) -> Option<Cow<'p, [u8]>> {
         let total = |sizes: &[usize]| {
             sizes.iter().try_fold(element, |bytes, size| bytes.checked_mul(*size))
         };
@@ -138,9 +167,7 @@ impl View {
         if is_contiguous {
             return storage.get(start..start.checked_add(bytes)?).map(Cow::Borrowed);
         }
-        if bytes > storage.len().checked_mul(REPEATED)? {
-            return None;
-        }
+        copies.spend(bytes)?;
         let mut gathered = Vec::with_capacity(bytes);
         let mut index = alloc::vec![0usize; self.sizes.len()];
         let mut at = start;
@@ -171,7 +198,7 @@ mod tests {
     fn read(sizes: &[usize], strides: &[usize], offset: usize) -> Option<Vec<u8>> {
         let view = View { sizes: sizes.to_vec(), strides: strides.to_vec(), offset };
         let storage: Vec<u8> = (0..12).collect();
-        view.read(&storage, 2).map(Cow::into_owned)
+        view.read(&storage, 2, &Copies::of(storage.len())).map(Cow::into_owned)
     }
 
     #[test]
@@ -182,6 +209,14 @@ mod tests {
         assert_eq!(read(&[2, 2], &[0, 1], 4), Some(vec![8, 9, 10, 11, 8, 9, 10, 11]));
         assert_eq!(read(&[], &[], 5), Some(vec![10, 11]));
         assert_eq!(read(&[0, 5], &[5, 1], 9), Some(vec![]));
+    }
+
+    #[test]
+    fn copies_are_limited_together() {
+        let view = View { sizes: vec![1 << 10, 1 << 10], strides: vec![0, 0], offset: 0 };
+        let copies = Copies::of(0);
+        let read = || view.read(&[1], 1, &copies).is_some();
+        assert_eq!((0..300).filter(|_| read()).count(), 256);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 mod tensors;
 
 use super::numbers::whole;
+use crate::budget::MAX_OWN_BYTES;
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
+use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
@@ -76,6 +78,8 @@ pub(super) struct Builder<'g, 'p> {
     kept: BTreeSet<ValueId>,
     /// Dims of tensors with dynamic shapes, as far as they are known.
     varying: &'g VaryingDims,
+    /// Bytes of constants that rules may still add.
+    left: usize,
 }
 
 /// The dims that vary of tensors with dynamic shapes. All dims of other tensors may vary.
@@ -108,7 +112,17 @@ impl<'g, 'p> Builder<'g, 'p> {
         let updates = graph.updates.iter().map(|(new, _)| *new);
         let kept = graph.outputs.iter().copied().chain(updates).collect();
         let (renamed, same) = (BTreeMap::new(), BTreeMap::new());
-        Builder { graph, calls: Vec::new(), id: 0, start: 0, renamed, same, kept, varying }
+        Builder {
+            graph,
+            calls: Vec::new(),
+            id: 0,
+            start: 0,
+            renamed,
+            same,
+            kept,
+            varying,
+            left: MAX_OWN_BYTES,
+        }
     }
 
     /// Stores the calls in the graph.
@@ -150,6 +164,11 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// The calls that replace the current one so far.
     pub(super) fn made(&mut self) -> &mut [Node] {
         self.calls.get_mut(self.start..).unwrap_or_default()
+    }
+
+    /// The number of calls so far.
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
     }
 
     /// Adds an unchanged call.
@@ -305,6 +324,28 @@ impl<'g, 'p> Builder<'g, 'p> {
             data: None,
             changes: None,
         }))
+    }
+
+    /// Adds a constant tensor.
+    ///
+    /// # Errors
+    /// The constants of all rules exceed [`MAX_OWN_BYTES`].
+    pub(super) fn constant(
+        &mut self,
+        scalar_type: ScalarType,
+        sizes: Vec<usize>,
+        bytes: Vec<u8>,
+    ) -> Result<ValueId, Error> {
+        let left = self.left.checked_sub(bytes.len());
+        self.left = left.ok_or_else(|| Error::unsupported("computed constants above 256 MiB"))?;
+        Ok(self.push(Value::Tensor(Tensor {
+            scalar_type,
+            host_type: scalar_type,
+            sizes,
+            dynamic: false,
+            data: Some(Cow::Owned(bytes)),
+            changes: Some(false),
+        })))
     }
 
     /// Adds a call that produces `out`.

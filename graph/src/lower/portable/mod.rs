@@ -110,6 +110,9 @@ pub(crate) fn run_composites(graph: &mut Graph<'_>, varying: &VaryingDims) -> Re
     run_chosen(graph, &all, varying)
 }
 
+/// Maximum number of calls that rules add to a graph.
+const MAX_ADDED: usize = 1 << 20;
+
 fn run_chosen(
     graph: &mut Graph<'_>,
     chosen: &[bool],
@@ -120,10 +123,14 @@ fn run_chosen(
         return Ok(false);
     }
     let calls = core::mem::take(&mut graph.nodes);
+    let limit = calls.len().saturating_add(MAX_ADDED);
     let mut builder = Builder::with_dims(graph, varying);
     for (call, chosen) in calls.into_iter().zip(chosen) {
         if without((&call, chosen)) {
             lower(&mut builder, call)?;
+            if builder.len() > limit {
+                return Err(Error::unsupported("composite calls that make more than 2^20 calls"));
+            }
         } else {
             let args = builder.renamed(&call.args);
             builder.keep(Node { args, ..call });

@@ -56,6 +56,47 @@ fn ints(items: &[i64]) -> Value<'static> {
     Value::IntList(items.to_vec())
 }
 
+/// The reason why a call cannot be lowered.
+fn refused(operator: Operator, inputs: &[Value<'static>], outs: &[Value<'static>]) -> String {
+    run(&mut one(operator, inputs, outs)).unwrap_err().to_string()
+}
+
+#[test]
+fn rules_make_a_bounded_program() {
+    let line = |size: usize| tensor(&[size]);
+    let diff = [line(1 << 20), int(1000), int(-1), Value::None, Value::None];
+    let reason = refused(Operator::DIFF, &diff, &[line(0)]);
+    assert!(reason.contains("diff of order 1000; at most 64"), "{reason}");
+
+    let linspace =
+        [int(0), int(1), int(1 << 25), Value::None, Value::None, Value::None, Value::None];
+    let reason = refused(Operator::LINSPACE, &linspace, &[line(1 << 25)]);
+    assert!(reason.contains("more than 2^24 steps"), "{reason}");
+
+    let scales = [tensor(&[1, 1, 2]), ints(&[1 << 30]), Value::None];
+    let reason = refused(Operator::UPSAMPLE_NEAREST1D_VEC, &scales, &[tensor(&[1, 1, 1 << 30])]);
+    assert!(reason.contains("more than 2^24 elements in a dim"), "{reason}");
+}
+
+#[test]
+fn constants_of_rules_are_bounded_together() {
+    let mut graph = Graph::default();
+    let mut builder = Builder::new(&mut graph);
+    let mut add = || builder.constant(ScalarType::Byte, vec![1 << 27], vec![0; 1 << 27]);
+    assert!(add().is_ok() && add().is_ok());
+    assert!(add().unwrap_err().to_string().contains("above 256 MiB"));
+}
+
+#[test]
+fn grids_need_an_output_for_each_input() {
+    let mut graph = one(Operator::MESHGRID, &[tensor(&[2]), tensor(&[3])], &[tensor(&[3, 2])]);
+    graph.values.push(Value::List(vec![0, 1]));
+    graph.values.push(Value::String("xy".into()));
+    graph.nodes[0].args = vec![3, 4, 2];
+    let reason = run(&mut graph).unwrap_err().to_string();
+    assert!(reason.contains("expected 2 outputs, found 1"), "{reason}");
+}
+
 /// Operators that portable kernels cannot compute: fused operators (which are lowered as the
 /// original calls, or which passes produce only at the end of compilation), and weights that are
 /// packed for one machine.

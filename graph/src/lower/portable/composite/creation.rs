@@ -56,7 +56,7 @@ fn linspace(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = LinspaceArgs::of(args)?;
     let (start, end) = (b.number(call.start)?, b.number(call.end)?);
     let steps = usize::try_from(b.int(call.steps)?).unwrap_or(0);
-    if steps > MAX_STEPS {
+    if steps > MAX_SEQUENCE {
         return Err(Error::unsupported("linspace with more than 2^24 steps"));
     }
     let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
@@ -65,9 +65,9 @@ fn linspace(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         false => end as f32 - step as f32 * (steps - 1 - at) as f32,
     };
     let bytes = (0..steps).flat_map(|at| value(at).to_le_bytes()).collect();
-    let values = super::resize::constant(b, ScalarType::Float, [steps].to_vec(), bytes);
+    let values = b.constant(ScalarType::Float, [steps].to_vec(), bytes)?;
     b.finish_with(values, call.out)
 }
 
 /// Maximum number of elements of a sequence that becomes a constant.
-const MAX_STEPS: usize = 1 << 24;
+pub(super) const MAX_SEQUENCE: usize = 1 << 24;

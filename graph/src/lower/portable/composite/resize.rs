@@ -1,12 +1,12 @@
 //! Resizing. Kernels resize images; other forms select elements along each dim.
 
+use super::creation::MAX_SEQUENCE;
 use super::{Builder, Info, Rule};
 use crate::error::Error;
-use crate::graph::{Tensor, Value, ValueId};
+use crate::graph::{Value, ValueId};
 use crate::operators::{
     Operator, Upsample2dArgs, UpsampleBilinearArgs, UpsampleNearest2dArgs, UpsampleNearestArgs,
 };
-use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -95,6 +95,9 @@ fn dims(
     if info.dynamic {
         return Err(Error::unsupported("resizing of dynamic shapes over one or three dims"));
     }
+    if made.sizes.iter().any(|size| *size > MAX_SEQUENCE) {
+        return Err(Error::unsupported("resizing to more than 2^24 elements in a dim"));
+    }
     let list = (2..info.rank())
         .map(|dim| (dim, info.size(dim), made.size(dim), scales.get(dim - 2).copied()));
     Ok(list.collect())
@@ -152,30 +155,13 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
             *slot = to;
         }
         let bytes = weights.iter().flat_map(|weight: &f32| weight.to_le_bytes()).collect();
-        let weights = constant(b, ScalarType::Float, sizes, bytes);
+        let weights = b.constant(ScalarType::Float, sizes, bytes)?;
         let weights = b.cast(weights, b.info(value)?.scalar_type)?;
         let difference = b.binary(Operator::SUB_TENSOR, high, low)?;
         let part = b.binary(Operator::MUL_TENSOR, difference, weights)?;
         value = b.binary(Operator::ADD_TENSOR, low, part)?;
     }
     b.finish_with(value, call.out)
-}
-
-/// Adds a constant tensor.
-pub(super) fn constant(
-    b: &mut Builder<'_, '_>,
-    scalar_type: ScalarType,
-    sizes: Vec<usize>,
-    bytes: Vec<u8>,
-) -> ValueId {
-    b.push(Value::Tensor(Tensor {
-        scalar_type,
-        host_type: scalar_type,
-        sizes,
-        dynamic: false,
-        data: Some(Cow::Owned(bytes)),
-        changes: Some(false),
-    }))
 }
 
 fn select(
@@ -190,7 +176,7 @@ fn select(
         *size = index.len();
     }
     let bytes = index.iter().flat_map(|at| (*at as i64).to_le_bytes()).collect();
-    let index = constant(b, ScalarType::Long, vec![index.len()], bytes);
+    let index = b.constant(ScalarType::Long, vec![index.len()], bytes)?;
     let dim = b.new_int(dim as i64);
     Ok(b.call(Operator::INDEX_SELECT, &[value, dim, index], info.with_sizes(sizes)))
 }

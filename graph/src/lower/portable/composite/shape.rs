@@ -223,6 +223,13 @@ fn meshgrid(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     };
     let swaps = b.text(call.indexing)?.is_some_and(|indexing| indexing == "xy");
     let mut outs = b.outs(args)?;
+    if outs.len() != tensors.len() {
+        return Err(Error::Invalid(format!(
+            "meshgrid: expected {} outputs, found {}",
+            tensors.len(),
+            outs.len()
+        )));
+    }
     if swaps && tensors.len() >= 2 {
         tensors.swap(0, 1);
         outs.swap(0, 1);
@@ -371,6 +378,9 @@ fn stacked(b: &mut Builder<'_, '_>, args: &[ValueId], stack: Stack) -> Result<()
     b.finish_with(value, call.out)
 }
 
+/// Maximum order of differences: each one adds three calls.
+const MAX_ORDER: i64 = 64;
+
 /// Differences of adjacent elements.
 fn diff(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = DiffArgs::of(args)?;
@@ -381,7 +391,12 @@ fn diff(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     parts.extend(b.optional(call.append));
     let mut value = if parts.len() > 1 { b.cat(&parts, dim)? } else { call.input };
     let count = b.optional(call.n).map_or(Ok(1), |n| b.int(n))?;
-    for _ in 0..count.min(info.size(dim) as i64 + 2) {
+    // More differences than elements leave nothing.
+    let count = count.min(i64::try_from(info.size(dim)).unwrap_or(i64::MAX).saturating_add(2));
+    if count > MAX_ORDER {
+        return Err(Error::Unsupported(format!("diff of order {count}; at most {MAX_ORDER}")));
+    }
+    for _ in 0..count {
         let (zero, one, minus, end) =
             (b.new_int(0), b.new_int(1), b.new_int(-1), b.new_int(i64::MAX));
         let mut made = b.info(value)?;
