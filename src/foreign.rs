@@ -36,7 +36,7 @@ pub(crate) fn recognize(bytes: &[u8], role: Role) -> Option<Foreign> {
         return of("an HTML page", DOWNLOAD);
     }
     if is(0, b"PK\x03\x04") {
-        return Some(archive(bytes));
+        return Some(archive(bytes, role));
     }
     if is(0, b"GGUF") {
         return of(
@@ -79,7 +79,7 @@ pub(crate) fn recognize(bytes: &[u8], role: Role) -> Option<Foreign> {
 
 /// PyTorch files are ZIP archives. Their entry names, listed at the end of the archive, identify
 /// the format.
-fn archive(bytes: &[u8]) -> Foreign {
+fn archive(bytes: &[u8], role: Role) -> Foreign {
     const LIST: usize = 1 << 16;
     let (front, _) = bytes.split_at(bytes.len().min(LIST));
     let (_, end) = bytes.split_at(bytes.len().saturating_sub(LIST));
@@ -90,7 +90,11 @@ fn archive(bytes: &[u8]) -> Foreign {
     let (found, remedy) = if has("ETRECORD_V0") {
         ("an ETRecord", "open the program, and pass this file with --etrecord")
     } else if has("/archive_format") || has("exported_program.json") {
-        ("an exported program of torch.export.save (.pt2)", FROM_PT2)
+        let remedy = match role {
+            Role::Program => FROM_PT2,
+            Role::Data => "open it as the program",
+        };
+        ("an exported program of torch.export.save (.pt2)", remedy)
     } else if has("/code/__torch__") {
         ("a TorchScript program", LOAD)
     } else if has("/data.pkl") {
@@ -183,6 +187,8 @@ mod tests {
         let program = recognize(b"\x08\0\0\0ET12", Role::Data).map(|foreign| foreign.found);
         assert_eq!(program, Some("a program"));
         assert_eq!(recognize(b"\x08\0\0\0FT01", Role::Data), None);
+        let remedy = recognize(&exported, Role::Data).map(|foreign| foreign.remedy);
+        assert_eq!(remedy, Some("open it as the program"));
         for bytes in [&b"x"[..], b"\x08\x01", b"\xff\0\0\0\0\0\0\0{}", b"\x08\0\0\0ET12"] {
             assert_eq!(recognize(bytes, Role::Program), None, "{bytes:?}");
         }

@@ -59,14 +59,25 @@ impl Budget {
 }
 
 /// Maximum size of a text file, in bytes.
-const MAX_TEXT: u64 = 16 << 20;
+pub(crate) const MAX_TEXT: u64 = 16 << 20;
+/// Maximum size of an image file, in bytes.
+pub(crate) const MAX_IMAGE: u64 = 256 << 20;
+/// Maximum size of a recording: an ETDump, its values, an ETRecord, a saved profile.
+pub(crate) const MAX_RECORDING: u64 = 4 << 30;
+
+/// Reads a file of at most `most` bytes. (A device can have no end.)
+pub(crate) fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
+    torchlet_cache::read_at_most(path, most).map_err(|error| unreadable(path, &error))
+}
 
 /// Reads a text file: labels, a schema, or settings.
 pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
-    let fail =
-        |what: &dyn Display| Failure::new(format!("cannot read '{}': {what}", path.display()));
-    let bytes = torchlet_cache::read_at_most(path, MAX_TEXT).map_err(|error| fail(&error))?;
-    String::from_utf8(bytes).map_err(|error| fail(&error))
+    let bytes = read_file(path, MAX_TEXT)?;
+    String::from_utf8(bytes).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, why: &dyn Display) -> Failure {
+    Failure::new(format!("cannot read '{}': {why}", path.display()))
 }
 
 #[cfg(test)]

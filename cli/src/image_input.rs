@@ -1,5 +1,6 @@
 //! Images as inputs.
 
+use crate::budget;
 use crate::failure::Failure;
 use image::ImageDecoder;
 use image::imageops::FilterType;
@@ -49,7 +50,7 @@ pub(crate) fn read(
 ) -> Result<Tensor, Failure> {
     let in_file =
         |what: &dyn std::fmt::Display| Failure::new(format!("'{}': {what}", path.display()));
-    let bytes = std::fs::read(path).map_err(|error| in_file(&error))?;
+    let bytes = budget::read_file(path, budget::MAX_IMAGE)?;
     decode(&bytes, info, mean, std).map_err(|error| in_file(&error))
 }
 

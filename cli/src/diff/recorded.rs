@@ -1,7 +1,7 @@
 //! Reference values recorded by other tools.
 
 use super::expose::{Exposed, Origin};
-use crate::budget::Budget;
+use crate::budget::{self, Budget};
 use crate::failure::Failure;
 use crate::npy;
 use std::collections::BTreeMap;
@@ -59,10 +59,7 @@ impl Recorded {
 
     /// Reads the values of the last run of an ETDump.
     pub(super) fn dump(dump: &Path, buffer: &Path) -> Result<Self, Failure> {
-        let read = |path: &Path| {
-            std::fs::read(path)
-                .map_err(|error| Failure::new(format!("cannot read '{}': {error}", path.display())))
-        };
+        let read = |path: &Path| budget::read_file(path, budget::MAX_RECORDING);
         let recording = etdump::read(&read(dump)?, read(buffer)?)
             .map_err(|error| Failure::new(format!("'{}': {error}", dump.display())))?;
         let mut recorded = Recorded::default();

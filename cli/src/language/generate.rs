@@ -3,6 +3,7 @@
 use super::inputs::{Part, parts};
 use super::options::{GenerateArguments, StatsForm};
 use super::{open, stop_on_interrupt};
+use crate::budget;
 use crate::failure::Failure;
 use std::io::{IsTerminal, Read, Write};
 use torchlet::llm::{Finish, Generation, GenerationConfig, Input};
@@ -91,8 +92,12 @@ fn read_prompt() -> Result<String, Failure> {
     }
     let mut prompt = String::new();
     std::io::stdin()
+        .take(budget::MAX_TEXT + 1)
         .read_to_string(&mut prompt)
         .map_err(|error| Failure::new(format!("cannot read the prompt: {error}")))?;
+    if prompt.len() as u64 > budget::MAX_TEXT {
+        return Err(Failure::new("the prompt has more than 16 MiB"));
+    }
     Ok(prompt.trim_end_matches(['\r', '\n']).into())
 }
 

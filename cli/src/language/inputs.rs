@@ -2,6 +2,7 @@
 
 use super::images::ImageOptions;
 use super::options::GenerateArguments;
+use crate::budget;
 use crate::failure::Failure;
 use std::path::Path;
 use torchlet::Tensor;
@@ -45,7 +46,7 @@ pub(super) fn parts(
         options.check(info)?;
         let in_file =
             |what: &dyn std::fmt::Display| Failure::new(format!("'{}': {what}", path.display()));
-        let bytes = std::fs::read(path).map_err(|error| in_file(&error))?;
+        let bytes = budget::read_file(path, budget::MAX_IMAGE)?;
         images.push(options.parts(&bytes, info).map_err(|error| in_file(&error))?);
     }
     let mut sounds = Vec::new();

@@ -6,6 +6,7 @@ mod tables;
 mod work;
 
 use crate::arguments::{ModelOptions, ProfileArguments};
+use crate::budget;
 use crate::etdump::write_file;
 use crate::failure::Failure;
 use crate::terminal::progress;
@@ -115,8 +116,7 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path)
-        .map_err(|error| Failure::new(format!("cannot read '{}': {error}", path.display())))
+    budget::read_file(path, budget::MAX_RECORDING)
 }
 
 fn read_dump(path: &Path) -> Result<Recording, Failure> {

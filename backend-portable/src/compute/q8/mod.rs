@@ -4,7 +4,7 @@
 //! bits, which wrap. A [`Scale`], an offset and bounds ([`Results`]) requantize a sum. Images are
 //! channels last.
 //!
-//! - [`product`]: GEMM of int8 rows with rows of weights; [`convolve`]: convolution as im2col and
+//! - [`gemm`]: GEMM of int8 rows with rows of weights; [`convolve`]: convolution as im2col and
 //!   GEMM.
 //! - [`depthwise`]: depthwise convolution. [`pool`]: pooling. [`elementwise`]: addition and
 //!   multiplication. [`softmax`].
