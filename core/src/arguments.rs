@@ -28,6 +28,9 @@ pub struct Arguments<'c, 'm> {
     pub(crate) params: &'m [Param],
 }
 
+/// Error of arguments with fewer items than the operator reads.
+const TOO_SHORT: &str = "the list has too few items";
+
 impl<'c, 'm> Arguments<'c, 'm> {
     pub(crate) fn new(
         values: &'c mut Values<'m>,
@@ -203,7 +206,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// # Errors
     /// The argument is not an integer list, or `position` is out of range.
     pub fn list_int(&self, arg: usize, position: usize) -> Result<i64, KernelError> {
-        let range = KernelError::argument(arg, "the list has fewer items than the operator reads");
+        let range = KernelError::argument(arg, TOO_SHORT);
         match self.value(arg)? {
             Value::IntList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => {
                 let index = i64::from_le_bytes(*items.get(position).ok_or(range)?);
@@ -226,9 +229,8 @@ impl<'c, 'm> Arguments<'c, 'm> {
     pub fn ints(&self, arg: usize) -> Result<Ints, KernelError> {
         let mut ints = Ints::new();
         for position in 0..self.list_len(arg)? {
-            ints.push(self.list_int(arg, position)?).map_err(|_| {
-                KernelError::argument(arg, "the list has more items than an operator may read")
-            })?;
+            ints.push(self.list_int(arg, position)?)
+                .map_err(|_| KernelError::argument(arg, "the list has too many items"))?;
         }
         Ok(ints)
     }
@@ -250,10 +252,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
             Value::DoubleList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => {
                 match items.get(position) {
                     Some(bytes) => Ok(f64::from_le_bytes(*bytes)),
-                    None => Err(KernelError::argument(
-                        arg,
-                        "the list has fewer items than the operator reads",
-                    )),
+                    None => Err(KernelError::argument(arg, TOO_SHORT)),
                 }
             }
             other => Err(self.kind_error(arg, &other)),
@@ -269,10 +268,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
             Value::BoolList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => {
                 match items.get(position) {
                     Some(byte) => Ok(*byte != 0),
-                    None => Err(KernelError::argument(
-                        arg,
-                        "the list has fewer items than the operator reads",
-                    )),
+                    None => Err(KernelError::argument(arg, TOO_SHORT)),
                 }
             }
             other => Err(self.kind_error(arg, &other)),
@@ -300,7 +296,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
             }
             other => return Err(self.kind_error(arg, &other)),
         };
-        let short = KernelError::argument(arg, "the list has fewer items than the operator reads");
+        let short = KernelError::argument(arg, TOO_SHORT);
         let entry = *items.get(position).ok_or(short)?;
         if optional && i32::from_le_bytes(entry) == -1 {
             return Ok(None);

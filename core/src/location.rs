@@ -119,8 +119,8 @@ fn planned(
     Ok(match inside {
         // Buffers start at multiples of ARENA_ALIGN, which exceeds every element alignment.
         Some((buffer, offset)) if offset.is_multiple_of(slot.alignment()) => Ok((buffer, offset)),
-        Some(_) => Err("the planned offset is not aligned to the dtype"),
-        None => Err("the planned buffer or offset is out of range"),
+        Some(_) => Err("the planned offset is misaligned"),
+        None => Err("planned offset out of range"),
     })
 }
 
@@ -137,13 +137,12 @@ fn find_external<'p>(
             && !is_layout_of(&layout, slot)?
         {
             return Err(LocationError::External(
-                "dtype, shape or dim order differs from the program's; pass the .ptd file that was \
-                 exported with it",
+                "its dtype, shape or dim order differs from the program's",
             ));
         }
         return blob
             .part(0, slot.capacity())
-            .ok_or(LocationError::External("the data is shorter than the tensor"));
+            .ok_or(LocationError::External("shorter than the tensor"));
     }
     Err(LocationError::External("not found; pass the .ptd file that contains it"))
 }

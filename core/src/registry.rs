@@ -66,11 +66,11 @@ impl fmt::Display for RegistryError {
                 write!(f, "a kernel table is not sorted by name: {name} is out of order")
             }
             RegistryError::TooManyTables => {
-                write!(f, "more than {MAX_TABLES} kernel tables; merge some of them")
+                write!(f, "more than {MAX_TABLES} kernel tables; merge some")
             }
             RegistryError::DuplicateBackend { name } => write!(f, "two backends are named {name}"),
             RegistryError::TooManyBackends => {
-                write!(f, "more than {MAX_BACKENDS} backends; register only those in use")
+                write!(f, "more than {MAX_BACKENDS} backends")
             }
         }
     }

@@ -247,7 +247,7 @@ impl<'m> Method<'m> {
                 (Some((buffer, offset)), stored, _) => {
                     let region = self.planned.get(buffer);
                     let region = region.and_then(|planned| planned.part(offset, capacity));
-                    let what = "the planned buffer or offset is out of range";
+                    let what = "planned offset out of range";
                     let region = region.ok_or(InitError::Value { index, what })?;
                     target.set_data(Some(region));
                     if is_state || stored.is_some() {

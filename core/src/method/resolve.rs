@@ -21,7 +21,7 @@ use core::mem::discriminant;
 
 /// Placeholder invoke function of a call that could not be prepared yet.
 fn not_prepared(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
-    Err(KernelError::unsupported("internal error: the kernel was not prepared"))
+    Err(KernelError::unsupported("the kernel was not prepared"))
 }
 
 impl<'m> Prepared<'m> {
@@ -98,7 +98,7 @@ impl<'m> Prepared<'m> {
                 let operator = self.meta.operator(operator)?;
                 let kernel = self
                     .find_kernel(&operator, args)
-                    .ok_or(fail("no kernel for the dtypes and dim orders of the call"))?;
+                    .ok_or(fail("no kernel for these dtypes and dim orders"))?;
                 // After the declared arguments, files repeat the outputs as return values, which
                 // kernels ignore.
                 let (expected, found) = (kernel.params.len(), args.len());
@@ -142,9 +142,7 @@ impl<'m> Prepared<'m> {
                 let (from, to) = (value_index(from)?, value_index(to)?);
                 let values = &mut self.tables.values;
                 if !can_move(values, from, to) {
-                    return Err(fail(
-                        "expected a move between values of the same type, dtype and dim order",
-                    ));
+                    return Err(fail("a move between values of different types or dim orders"));
                 }
                 if values.slot(to).is_none() {
                     values.mark(to, flag::VARIABLE);

@@ -297,7 +297,7 @@ impl<'m> Tables<'m> {
                     other.capacity() != capacity || !has(RuntimeFeatures::VIEWS)
                 }) {
                     let what = match has(RuntimeFeatures::VIEWS) {
-                        true => "expected as many bytes as the state tensor of the same name",
+                        true => "alias of a state tensor of another size",
                         false => UNSUPPORTED_BY_IMAGE,
                     };
                     return Err(InitError::Value { index, what });
