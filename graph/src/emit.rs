@@ -61,6 +61,14 @@ impl<'m, 'p> Emitter<'m, 'p> {
         self.instructions.push(instruction);
     }
 
+    /// Sets the destination of the jump at an instruction.
+    #[cfg(feature = "pt2")]
+    pub(crate) fn jump_to(&mut self, at: usize, to: usize) {
+        if let Some(Instruction::JumpFalse { destination, .. }) = self.instructions.get_mut(at) {
+            *destination = to;
+        }
+    }
+
     /// Returns the number of instructions so far.
     pub(crate) fn len(&self) -> usize {
         self.instructions.len()
@@ -101,9 +109,12 @@ impl<'m, 'p> Emitter<'m, 'p> {
         let lacking = node.operator.lacking();
         let taken = inputs.iter().enumerate().filter(|(at, _)| !lacking.contains(at));
         let traits = node.operator.traits();
+        let parameters = node.operator.parameters();
+        let is_index = |at: usize| parameters.get(at).is_some_and(|it| it.name == "index");
         let mut args = Vec::with_capacity(node.args.len() + 1);
+        let mut varies = graph.is_data_dependent(node);
         for (at, id) in taken {
-            args.push(match traits.layout {
+            let value = match traits.layout {
                 MemoryLayout::DimOrder(own) if usize::from(own) == at => {
                     self.row_major(graph, *out)?
                 }
@@ -115,7 +126,10 @@ impl<'m, 'p> Emitter<'m, 'p> {
                 // Copies run synchronously.
                 _ if traits.non_blocking.map(usize::from) == Some(at) => self.truth(false),
                 _ => self.value(graph, *id)?,
-            });
+            };
+            // An index selects elements, but shapes do not depend on its value.
+            varies |= self.varies(value) && !(is_index(at) && !self.is_tensor(value));
+            args.push(value);
         }
         match traits.outputs {
             Outputs::InPlace => {
@@ -124,7 +138,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
                 self.indices.insert(*out, first);
                 args.push(first);
             }
-            form => self.outputs(graph, *out, form, &mut args, graph.is_data_dependent(node))?,
+            form => self.outputs(graph, *out, form, &mut args, varies)?,
         }
         let (name, overload) = split_name(instruction);
         self.instructions.push(Instruction::Kernel { name, overload, args });
@@ -164,16 +178,19 @@ impl<'m, 'p> Emitter<'m, 'p> {
         values.collect()
     }
 
-    /// Appends the outputs of a call to its arguments.
+    fn is_tensor(&self, value: usize) -> bool {
+        self.method.tensor(value).is_some()
+    }
+
+    /// Appends the outputs of a call to its arguments. `varies` says that their shapes do.
     fn outputs(
         &mut self,
         graph: &Graph<'p>,
         out: ValueId,
         form: Outputs,
         args: &mut Vec<usize>,
-        data_dependent: bool,
+        varies: bool,
     ) -> Result<(), Error> {
-        let varies = data_dependent || args.iter().any(|arg| self.varies(*arg));
         let dynamism = if varies { ShapeDynamism::DynamicBound } else { ShapeDynamism::Static };
         match (value_at(graph, out)?, form) {
             (Value::List(outs), Outputs::Each) => {

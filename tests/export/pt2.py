@@ -22,6 +22,9 @@ warnings.filterwarnings("ignore")
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._higher_order_ops.map import map as map_over
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim
 from torch.utils._pytree import tree_flatten
 
@@ -211,11 +214,63 @@ class SharedWeights(nn.Module):
         return {"logits": self.head(y + self.front * self.back), "angles": z}
 
 
+class Branches(nn.Module):
+    """Conditionals, one of them inside the other, with several outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("scale", torch.tensor([1.0, -2.0, 0.5, 3.0]))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def inner(x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x[0, 0] > 1, torch.exp, torch.neg, (x,))
+
+        def positive(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.linear(x), inner(x * self.scale)
+
+        def negative(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = x - 1
+            y[:, 0] = 7
+            return y, x.t().reshape(3, 4)
+
+        a, b = torch.cond(x.sum() > 0, positive, negative, (x,))
+        return a + x, b
+
+
+class Loops(nn.Module):
+    """A loop that swaps tensors, a map with a fixed operand, and a scan with a conditional."""
+
+    def forward(self, n: torch.Tensor, x: torch.Tensor, xs: torch.Tensor) -> tuple[Any, ...]:
+        def goes_on(n: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return n > 0
+
+        def body(n: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return n - 1, b.clone(), a * 0.5 + b
+
+        def step(carried: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+            return carried * 0.5 + y, (carried - y).reshape(3, 1)
+
+        count, a, b = while_loop(goes_on, body, (n, x, x + 1))
+        mapped = map_over(lambda row, x: row.sin() + x, xs, x)
+        last, steps = scan(step, x, xs)
+        return count, a, b, mapped, last, steps
+
+
+class DynamicLoop(nn.Module):
+    def forward(self, xs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        start = torch.zeros(3)
+        return scan(lambda total, x: (total + x, total * x), start, xs)
+
+
 def programs() -> list[Program]:
     torch.manual_seed(7)
     batch = Dim("batch", min=1, max=16)
     mask = torch.ones(6, 6, dtype=torch.bool).tril(1)
     mask[3] = False
+    random = torch.randn(3, 4)
+    branching = [random.abs(), -random.abs(), random.abs() + 2]
     return [
         Program("convolutions", Convolutions(), [(torch.randn(2, 3, 12, 12),)], decomposed=True),
         Program(
@@ -232,6 +287,19 @@ def programs() -> list[Program]:
         Program("shapes", Shapes(), [(torch.randn(2, 3, 4), torch.randn(4, 4))]),
         Program("functions", Functions(), [(torch.randn(2, 3, 4) * 2,)]),
         Program("shared_weights", SharedWeights(), [(torch.tensor([[1, 5, 0]]),)]),
+        Program("branches", Branches(), [(x,) for x in branching], decomposed=True),
+        Program(
+            "loops",
+            Loops(),
+            [(torch.tensor(n), torch.randn(3), torch.randn(5, 3)) for n in (3, 0)],
+            decomposed=True,
+        ),
+        Program(
+            "dynamic_loop",
+            DynamicLoop(),
+            [(torch.randn(count, 3),) for count in (4, 2, 9)],
+            dynamic=({0: Dim("rows", min=2, max=9)},),
+        ),
     ]
 
 

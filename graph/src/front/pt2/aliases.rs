@@ -21,6 +21,8 @@ pub(super) type AliasId = usize;
 pub(super) struct Aliases {
     bases: Vec<Base>,
     aliases: Vec<Alias>,
+    /// Number of the current call.
+    pub(super) number: u32,
 }
 
 struct Base {
@@ -98,7 +100,7 @@ impl Aliases {
             let version = self.version(alias.base);
             let Some((_, view)) = &alias.view else { continue };
             let out = like(graph, alias.value);
-            call(graph, view.operator, &[&[value], &view.rest[..]].concat(), out);
+            call(graph, self.number, view.operator, &[&[value], &view.rest[..]].concat(), out);
             value = out;
             if let Some(alias) = self.aliases.get_mut(id) {
                 (alias.value, alias.version) = (value, version);
@@ -117,7 +119,7 @@ impl Aliases {
         let (mut at, mut new) = (id, value);
         while let Some((parent, view)) = self.alias(at)?.view.clone() {
             let old = self.read(graph, parent)?;
-            new = written(graph, old, &view, new)?;
+            new = written(graph, self.number, old, &view, new)?;
             at = parent;
         }
         let base = self.alias(at)?.base;
@@ -161,8 +163,7 @@ pub(super) fn push<'p>(graph: &mut Graph<'p>, value: Value<'p>) -> ValueId {
     graph.values.len() - 1
 }
 
-fn call(graph: &mut Graph<'_>, operator: Operator, inputs: &[ValueId], out: ValueId) {
-    let id = graph.nodes.last().map_or(0, |node| node.id);
+fn call(graph: &mut Graph<'_>, id: u32, operator: Operator, inputs: &[ValueId], out: ValueId) {
     let args = inputs.iter().copied().chain([out]).collect();
     graph.nodes.push(Node { id, operator, args, parts: Vec::new() });
 }
@@ -170,6 +171,7 @@ fn call(graph: &mut Graph<'_>, operator: Operator, inputs: &[ValueId], out: Valu
 /// Returns `old` with the elements that a view of it selects replaced by `new`.
 fn written(
     graph: &mut Graph<'_>,
+    id: u32,
     old: ValueId,
     view: &View,
     new: ValueId,
@@ -183,7 +185,7 @@ fn written(
     };
     let out = like(graph, old);
     if let Some(scatter) = scatter {
-        call(graph, scatter, &[&[old, new], &view.rest[..]].concat(), out);
+        call(graph, id, scatter, &[&[old, new], &view.rest[..]].concat(), out);
         return Ok(out);
     }
     let rank = graph.tensor(old).map_or(0, |tensor| tensor.sizes.len());
@@ -203,12 +205,12 @@ fn written(
             }
         }
         let dims = push(graph, Value::IntList(inverse));
-        call(graph, Operator::PERMUTE_COPY, &[new, dims], out);
+        call(graph, id, Operator::PERMUTE_COPY, &[new, dims], out);
         return Ok(out);
     }
     if keeps_elements(graph, view.operator, old, new) {
-        let sizes = sizes(graph, old);
-        call(graph, Operator::VIEW_COPY, &[new, sizes], out);
+        let sizes = sizes(graph, id, old);
+        call(graph, id, Operator::VIEW_COPY, &[new, sizes], out);
         return Ok(out);
     }
     Err(Error::Unsupported(format!("a write through a view by {}", view.operator.name())))
@@ -256,7 +258,7 @@ fn swap(
 }
 
 /// Returns the sizes of a tensor as a list.
-fn sizes(graph: &mut Graph<'_>, id: ValueId) -> ValueId {
+fn sizes(graph: &mut Graph<'_>, number: u32, id: ValueId) -> ValueId {
     let Some(tensor) = graph.tensor(id) else { return push(graph, Value::None) };
     let bounds: Vec<i64> = tensor.sizes.iter().map(|size| *size as i64).collect();
     if !tensor.dynamic {
@@ -266,7 +268,7 @@ fn sizes(graph: &mut Graph<'_>, id: ValueId) -> ValueId {
     for (dim, bound) in bounds.into_iter().enumerate() {
         let dim = push(graph, Value::Int(dim as i64));
         let size = push(graph, Value::SymInt(bound));
-        call(graph, Operator::SYM_SIZE_INT, &[id, dim], size);
+        call(graph, number, Operator::SYM_SIZE_INT, &[id, dim], size);
         list.push(size);
     }
     push(graph, Value::List(list))

@@ -27,7 +27,12 @@ const ROUNDS: usize = 4;
 /// # Errors
 /// Calls have no kernel; the message lists all of them.
 pub(super) fn method<'p>(translated: Translated<'p>, name: &str) -> Result<Method<'p>, Error> {
-    let Translated { mut graph, state, varying } = translated;
+    let Translated { mut graph, state, varying, flow } = translated;
+    // To passes, what events write and read is given and returned.
+    let (inputs, outputs) = (graph.inputs.len(), graph.outputs.len());
+    let written: BTreeSet<ValueId> = flow.written().collect();
+    graph.inputs.extend(&written);
+    graph.outputs.extend(flow.read());
     dead::run(&mut graph);
     for _ in 0..ROUNDS {
         if !portable::run_composites(&mut graph, &varying)? {
@@ -35,7 +40,6 @@ pub(super) fn method<'p>(translated: Translated<'p>, name: &str) -> Result<Metho
         }
     }
     dead::run(&mut graph);
-    copy_given_values(&mut graph);
     let lacks = |node: &&Node| node.operator.instruction().is_none();
     let lacking: BTreeSet<&str> =
         graph.nodes.iter().filter(lacks).map(|node| node.operator.name()).collect();
@@ -44,6 +48,9 @@ pub(super) fn method<'p>(translated: Translated<'p>, name: &str) -> Result<Metho
         return Err(Error::Unsupported(lacking.join("; ")));
     }
     crate::passes::verify::verify(&graph)?;
+    graph.inputs.truncate(inputs);
+    graph.outputs.truncate(outputs);
+    copy_given_values(&mut graph, written);
     let mut method = Method { name: name.to_owned(), ..Method::default() };
     let states = place(&mut method, &graph, state)?;
     let mut emitter = Emitter::new(&mut method);
@@ -54,9 +61,7 @@ pub(super) fn method<'p>(translated: Translated<'p>, name: &str) -> Result<Metho
     for id in &graph.inputs {
         inputs.push(emitter.value(&graph, *id)?);
     }
-    for node in &graph.nodes {
-        emitter.emit(&graph, node)?;
-    }
+    flow.emit(&mut emitter, &graph)?;
     let mut outputs = Vec::with_capacity(graph.outputs.len());
     for id in &graph.outputs {
         outputs.push(emitter.value(&graph, *id)?);
@@ -108,13 +113,14 @@ fn place<'p>(
 
 /// Copies inputs, constants and state that are outputs or new state: outputs have memory of their
 /// own, and state may be overwritten before it is read.
-fn copy_given_values(graph: &mut Graph<'_>) {
-    let made: BTreeSet<ValueId> = graph
+fn copy_given_values(graph: &mut Graph<'_>, written: BTreeSet<ValueId>) {
+    let mut made = written;
+    let results = graph
         .nodes
         .iter()
         .filter_map(|node| node.args.last())
-        .flat_map(|out| graph.items(out).iter().copied())
-        .collect();
+        .flat_map(|out| graph.items(out).iter().copied());
+    made.extend(results);
     let mut outputs = core::mem::take(&mut graph.outputs);
     let mut updates = core::mem::take(&mut graph.updates);
     let mut seen = BTreeSet::new();
@@ -129,7 +135,9 @@ fn copy_given_values(graph: &mut Graph<'_>) {
         (copied.data, copied.changes) = (None, None);
         graph.values.extend([Value::None, Value::Tensor(copied)]);
         let (none, copy) = (graph.values.len() - 2, graph.values.len() - 1);
-        graph.nodes.push(Node::new(Operator::CLONE, vec![*id, none, copy]));
+        // After all calls and events.
+        let copying = Node::new(Operator::CLONE, vec![*id, none, copy]);
+        graph.nodes.push(Node { id: u32::MAX, ..copying });
         *id = copy;
     }
     (graph.outputs, graph.updates) = (outputs, updates);

@@ -8,8 +8,8 @@
 //! - The training form has in-place operators and views, which `aliases` makes functional.
 //! - After `run_decompositions()`, calls are functional operators of core ATen.
 //!
-//! `signature` converts inputs and outputs, `nodes` the calls, `bind` their arguments, and `names`
-//! the names of operators. `symbols` bounds symbolic sizes, and `assemble` makes a method of the
+//! `signature` converts inputs and outputs, `nodes` the calls, `bind` their arguments, `names` the
+//! names of operators, and `flow` conditionals and loops. `symbols` bounds symbolic sizes, and `assemble` makes a method of the
 //! graph. Nothing is unpickled.
 //!
 //! Format: `torch/export/pt2_archive/_package.py` and `torch/_export/serde/schema.py` in
@@ -18,6 +18,7 @@
 mod aliases;
 mod assemble;
 mod bind;
+mod flow;
 mod names;
 mod nodes;
 mod schema;

@@ -46,12 +46,12 @@ impl<'j, 'p> Translator<'j, 'p> {
     }
 
     /// Converts the calls of a graph. Its inputs have names already.
-    fn calls(&mut self, source: &'j Source<'j>) -> Result<(), Error> {
+    pub(super) fn calls(&mut self, source: &'j Source<'j>) -> Result<(), Error> {
         for call in &source.nodes {
             if self.graph.nodes.len() > MAX_CALLS {
                 return Err(Error::unsupported("a program with more than 2^20 calls"));
             }
-            self.number = self.number.saturating_add(1);
+            self.next();
             match self.one(source, call) {
                 Err(Error::Unsupported(why)) => {
                     let target = call.target.strip_prefix("torch.ops.").unwrap_or(&call.target);
@@ -85,6 +85,9 @@ impl<'j, 'p> Translator<'j, 'p> {
             return self.inline(call);
         }
         if let Some(done) = self.integer_call(source, name, call)? {
+            return Ok(done);
+        }
+        if let Some(done) = self.control_flow(source, name, call)? {
             return Ok(done);
         }
         let Resolved { mut operator, effect } = resolve(name).ok_or_else(unsupported)?;
@@ -293,7 +296,7 @@ impl<'j, 'p> Translator<'j, 'p> {
 
     /// Adds the values that a call returns, with their names. An output that is not computed has no
     /// name.
-    fn results(
+    pub(super) fn results(
         &mut self,
         source: &'j Source<'j>,
         call: &'j Call<'j>,
@@ -314,7 +317,7 @@ impl<'j, 'p> Translator<'j, 'p> {
     }
 
     /// Names a result that shares no memory.
-    fn name(&mut self, name: Option<&'j str>, value: ValueId) {
+    pub(super) fn name(&mut self, name: Option<&'j str>, value: ValueId) {
         let named = match self.graph.tensor(value) {
             Some(_) => Named::Tensor(self.aliases.add(value)),
             None => Named::Number(value),
@@ -458,12 +461,12 @@ impl<'j, 'p> Translator<'j, 'p> {
     }
 }
 
-fn unsupported() -> Error {
+pub(super) fn unsupported() -> Error {
     Error::unsupported("")
 }
 
 /// The names in an argument.
-fn names<'a>(argument: &'a Argument<'_>) -> Vec<&'a str> {
+pub(super) fn names<'a>(argument: &'a Argument<'_>) -> Vec<&'a str> {
     match argument {
         Argument::Tensor(tensor) | Argument::OptionalTensor(OptionalTensor::Tensor(tensor)) => {
             [tensor.name.as_ref()].to_vec()

@@ -1,6 +1,7 @@
 //! Inputs and outputs of a program: those of the user, and the tensors that the archive stores.
 
 use super::aliases::AliasId;
+use super::flow::Flow;
 use super::schema::{Argument, InputSpec, Name, OutputSpec, SymIntArgument};
 use super::translator::{Named, Translator};
 use super::weights::Stored;
@@ -21,6 +22,7 @@ pub(super) struct Translated<'p> {
     pub(super) state: Vec<State<'p>>,
     /// The dims of dynamic tensors that vary.
     pub(super) varying: VaryingDims,
+    pub(super) flow: Flow,
 }
 
 /// Tensor that keeps its contents between runs.
@@ -183,7 +185,7 @@ impl<'j, 'p> Translator<'j, 'p> {
                 state.push(State { value: buffer.value, name: String::from(*name), data });
             }
         }
-        Ok(Translated { graph: self.graph, state, varying: self.varying })
+        Ok(Translated { graph: self.graph, state, varying: self.varying, flow: self.flow })
     }
 
     fn user_output(&mut self, output: &'j Argument<'j>) -> Result<ValueId, Error> {

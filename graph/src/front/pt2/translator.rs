@@ -1,6 +1,7 @@
 //! State of the conversion of a program.
 
 use super::aliases::{AliasId, Aliases};
+use super::flow::Flow;
 use super::schema::ExportedProgram;
 use super::symbols::Symbols;
 use super::weights::Weights;
@@ -29,8 +30,9 @@ pub(super) struct Translator<'j, 'p> {
     pub(super) varying: VaryingDims,
     /// Descriptions of unsupported calls.
     pub(super) unsupported: BTreeSet<String>,
-    /// Number of the current call.
+    /// Number of the current call or event.
     pub(super) number: u32,
+    pub(super) flow: Flow,
 }
 
 impl<'j, 'p> Translator<'j, 'p> {
@@ -48,6 +50,13 @@ impl<'j, 'p> Translator<'j, 'p> {
             varying: VaryingDims::default(),
             unsupported: BTreeSet::new(),
             number: 0,
+            flow: Flow::default(),
         }
+    }
+
+    /// Begins the next call or event.
+    pub(super) fn next(&mut self) {
+        self.number = self.number.saturating_add(1);
+        self.aliases.number = self.number;
     }
 }
