@@ -1,6 +1,7 @@
 //! Compiles a program for given processors: calls that a processor supports move into delegates,
 //! and all other calls stay kernel instructions.
 
+use crate::budget::Computed;
 use crate::calls::kept;
 use crate::cells::{self, Cells};
 use crate::emit::Emitter;
@@ -68,7 +69,7 @@ pub(crate) fn compile_read<'p>(
     let mut report = Report::default();
     let mut constants = Constants::new(&compiled.unused_prefix());
     let named = of_program(program, data);
-    let copies = Copies::of(&compiled.methods);
+    let (copies, computed) = (Copies::of(&compiled.methods), Computed::new());
     let shared = cells::shared_buffers(&compiled.methods);
     // State that a method's delegates keep gets a separate buffer, which no other method uses.
     let mut buffers = StateBuffers::after(&compiled.methods);
@@ -79,6 +80,7 @@ pub(crate) fn compile_read<'p>(
             packer,
             registry,
             copies: &copies,
+            computed: computed.clone(),
             constants: &mut constants,
             shared: &shared,
             buffer: buffers.unused(),
@@ -137,6 +139,7 @@ struct MethodCompiler<'c, 'p> {
     packer: Option<&'p dyn Packer>,
     registry: &'c Registry<'c>,
     copies: &'c Copies,
+    computed: Computed,
     constants: &'c mut Constants<'p>,
     /// Planned buffers that several methods use.
     shared: &'c BTreeSet<usize>,
@@ -178,7 +181,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
     ) -> Result<Option<Method<'p>>, Error> {
         let (before, mut method, planned) = (method, method.clone(), method.planned.len());
         let graphs: Vec<Result<Option<Graph<'p>>, Error>> = (0..method.delegates.len())
-            .map(|delegate| graph_of(&method, delegate, named).transpose())
+            .map(|delegate| graph_of(&method, delegate, named, &self.computed).transpose())
             .collect();
         let told = graphs.iter().enumerate();
         let told = told.filter_map(|(at, graph)| Some((at, graph.as_ref().err()?.to_string())));

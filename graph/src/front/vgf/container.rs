@@ -346,15 +346,20 @@ fn read_modules<'p>(section: &'p [u8], budget: &mut Budget) -> Result<Vec<Module
     for module in budget.all(ModulesTable(Table::root(section)?).modules()?)? {
         let code = match (module.language()?, module.code()?) {
             (0, _) | (_, None) => Code::Absent,
-            (1, Some(code)) => Code::SpirV(code.words()?.bytes()),
-            (2, Some(code)) => Code::Glsl(TextTable(code.0).text()?.unwrap_or("")),
-            (3, Some(code)) => Code::Hlsl(TextTable(code.0).text()?.unwrap_or("")),
+            (1, Some(code)) => {
+                let words = code.words()?.bytes();
+                budget.spend(words.len())?;
+                Code::SpirV(words)
+            }
+            (2, Some(code)) => Code::Glsl(budget.text(TextTable(code.0).text()?)?),
+            (3, Some(code)) => Code::Hlsl(budget.text(TextTable(code.0).text()?)?),
             (other, _) => {
                 return Err(Error::Unsupported(format!("VGF code type {other}: expected 1 to 3")));
             }
         };
-        let (name, entry) = (module.name()?.unwrap_or(""), module.entry_point()?.unwrap_or(""));
-        modules.push(Module { kind: kind(module.kind()?)?, name, entry_point: entry, code });
+        let (name, entry_point) =
+            (budget.text(module.name()?)?, budget.text(module.entry_point()?)?);
+        modules.push(Module { kind: kind(module.kind()?)?, name, entry_point, code });
     }
     Ok(modules)
 }
@@ -366,8 +371,8 @@ fn slots(vector: Vector<'_, SlotTable<'_>>, budget: &mut Budget) -> Result<Vec<u
 
 fn read_segment<'p>(table: &SegmentTable<'p>, budget: &mut Budget) -> Result<Segment<'p>, Error> {
     let mut bindings = Vec::new();
-    for set in budget.all(table.sets()?)? {
-        let number = set.set()?;
+    for (position, set) in (0..).zip(budget.all(table.sets()?)?) {
+        let number = set.set()?.and_then(|number| u32::try_from(number).ok()).unwrap_or(position);
         for slot in budget.all(set.bindings()?)? {
             let (binding, resource) = (slot.binding()?, index(slot.resource()?));
             bindings.push(Binding { set: number, binding, resource });
@@ -383,7 +388,7 @@ fn read_segment<'p>(table: &SegmentTable<'p>, budget: &mut Budget) -> Result<Seg
     }
     Ok(Segment {
         kind: kind(table.kind()?)?,
-        name: table.name()?.unwrap_or(""),
+        name: budget.text(table.name()?)?,
         module: index(table.module()?),
         bindings,
         constants,

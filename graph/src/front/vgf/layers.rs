@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::operators::Operator;
 use crate::passes::tosa::symmetric_padding;
-use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -327,13 +326,11 @@ pub(super) fn average(
     ];
     let mut found = b.call(Operator::AVG_POOL2D, &inputs, of, &made);
     if !is_plain {
-        if tall.saturating_mul(wide) > 1 << 22 {
-            return Err(Error::unsupported("a large image with asymmetric padding"));
-        }
-        let parts = parts(&pad, &kernel, &stride, [from.get(1), from.get(2)], [tall, wide]);
-        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.to_le_bytes()).collect();
         let shape = TensorType { scalar_type: ScalarType::Float, sizes: vec![1, 1, tall, wide] };
-        let counts = b.constant(&shape, Cow::Owned(bytes))?;
+        let counts = b.computed(&shape, || {
+            let parts = parts(&pad, &kernel, &stride, [from.get(1), from.get(2)], [tall, wide]);
+            Ok(parts.into_iter().flat_map(f32::to_le_bytes).collect())
+        })?;
         let counts = b.cast(counts, of)?;
         found = b.same(Operator::DIV_TENSOR, &[found, counts])?;
     }
