@@ -31,10 +31,18 @@ pub fn is_exported_for_device(backend: &str) -> bool {
     backend == vulkan::BACKEND
 }
 
+/// Backends whose delegates run only compiled, with the names of their formats.
+const ONLY_COMPILED: [(&str, &str); 2] = [(xnnpack::BACKEND, "XNNPACK"), (vgf::BACKEND, "VGF")];
+
 /// Whether delegates of a backend run only compiled: this compiler reads them, and none of the
 /// project's backends runs them as exported.
 pub fn runs_only_compiled(backend: &str) -> bool {
-    [xnnpack::BACKEND, vgf::BACKEND].contains(&backend)
+    only_compiled(backend).is_some()
+}
+
+/// The format of delegates that run only compiled; `None` for other backends.
+pub(crate) fn only_compiled(backend: &str) -> Option<&'static str> {
+    ONLY_COMPILED.iter().find(|(id, _)| *id == backend).map(|(_, name)| *name)
 }
 
 /// Reads the keys of the named data that a delegate uses; `None` if its format is unknown.
