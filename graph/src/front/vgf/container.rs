@@ -11,10 +11,10 @@ use crate::budget::Budget;
 use crate::error::Error;
 use alloc::format;
 use alloc::vec::Vec;
-use torchlet_core::format::flatbuffer::{Table, Vector};
+use torchlet_core::format::flatbuffer::{Item, Table, Vector};
 
 /// Magic bytes of a file, and of older files.
-const MAGIC: [[u8; 4]; 2] = [*b"VGF1", 0xF0E1_D2C3u32.to_le_bytes()];
+pub(crate) const MAGIC: [[u8; 4]; 2] = [*b"VGF1", 0xF0E1_D2C3u32.to_le_bytes()];
 /// Size of the header in bytes.
 const HEADER: usize = 128;
 /// Header offsets of the position and size of each section.
@@ -43,6 +43,10 @@ pub struct Container<'p> {
     pub inputs: Vec<usize>,
     /// Outputs of the model, as indices of resources.
     pub outputs: Vec<usize>,
+    /// Names of the inputs, if the exporter kept them.
+    pub input_names: Vec<&'p str>,
+    /// Names of the outputs, if the exporter kept them.
+    pub output_names: Vec<&'p str>,
     /// Tensors, buffers and images.
     pub resources: Vec<Resource>,
     /// Constants.
@@ -276,6 +280,8 @@ impl<'p> Container<'p> {
             segments: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
+            input_names: Vec::new(),
+            output_names: Vec::new(),
             resources: read_resources(resources, &mut budget)?,
             constants: read_constants(constants, &mut budget)?,
             size: bytes.len(),
@@ -287,6 +293,8 @@ impl<'p> Container<'p> {
             }
             container.inputs = slots(table.inputs()?, &mut budget)?;
             container.outputs = slots(table.outputs()?, &mut budget)?;
+            container.input_names = texts(table.input_names()?, &mut budget)?;
+            container.output_names = texts(table.output_names()?, &mut budget)?;
         }
         Ok(container)
     }
@@ -367,6 +375,12 @@ fn read_modules<'p>(section: &'p [u8], budget: &mut Budget) -> Result<Vec<Module
 fn slots(vector: Vector<'_, SlotTable<'_>>, budget: &mut Budget) -> Result<Vec<usize>, Error> {
     let slots = budget.all(vector)?.into_iter();
     slots.map(|slot| Ok(index(slot.resource()?))).collect()
+}
+
+fn texts<'p>(vector: Vector<'p, &'p str>, budget: &mut Budget) -> Result<Vec<&'p str>, Error> {
+    budget.spend(vector.len().saturating_mul(<&str as Item<'_>>::SIZE))?;
+    // Each string is counted before the next one is decoded.
+    vector.iter().map(|text| budget.text(Some(text?))).collect()
 }
 
 fn read_segment<'p>(table: &SegmentTable<'p>, budget: &mut Budget) -> Result<Segment<'p>, Error> {

@@ -13,6 +13,7 @@ mod container;
 mod layers;
 mod nodes;
 mod ops;
+mod program;
 mod schema;
 mod spectral;
 mod spirv;
@@ -29,10 +30,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use builder::Builder;
 use calls::Calls;
-pub(crate) use container::is_blob;
 pub use container::{
     Binding, Category, Code, Constant, Container, Module, Resource, Segment, SegmentKind, sections,
 };
+pub(crate) use container::{MAGIC, is_blob};
+pub(crate) use program::program;
 use spirv::{Id, Step, TensorType};
 use torchlet_core::ScalarType;
 use torchlet_core::layout::MAX_RANK;

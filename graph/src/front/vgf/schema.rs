@@ -26,6 +26,8 @@ flatbuffer_table! { SequenceTable {
     0 segments: Vector<'a, SegmentTable<'a>>,
     1 inputs: Vector<'a, SlotTable<'a>>,
     2 outputs: Vector<'a, SlotTable<'a>>,
+    3 input_names: Vector<'a, &'a str>,
+    4 output_names: Vector<'a, &'a str>,
 } }
 flatbuffer_table! { SegmentTable {
     /// 0: compute, 1: graph.
