@@ -264,6 +264,9 @@ fn vgf_files() {
                 }
             }
             torchlet_fuzz::targets::compile(&damaged);
+            if round % 4 == 3 {
+                torchlet_fuzz::targets::load_and_run(&damaged[start..]);
+            }
             rounds += 1;
         }
         torchlet_fuzz::targets::compile(&bytes);

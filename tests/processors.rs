@@ -8,15 +8,16 @@ mod common;
 #[cfg(all(feature = "std", feature = "portable"))]
 mod tests {
     use crate::common::{
-        Fixture, allow_steps_at_ties, check, check_programs, fixture, folder, open, programs,
+        Fixture, allow_steps_at_ties, check, check_all, check_programs, fixture, folder, inputs,
+        open, programs,
     };
     use std::collections::BTreeSet;
     use std::sync::Arc;
     use torchlet::core::layout::{channels_last_order, contiguous_order};
-    use torchlet::core::{Registry, ScalarType};
+    use torchlet::core::{Registry, ScalarType, TensorInfo, ValueMeta};
     use torchlet::portable::KERNELS;
     use torchlet::portable::engine::{CpuEngine, CpuTarget};
-    use torchlet::{Module, ModuleBuilder, RunOn, Tensor};
+    use torchlet::{Module, ModuleBuilder, RunOn, Tensor, Value};
     use torchlet_graph::front::vgf::{Container, SegmentKind};
     use torchlet_graph::method::{self, Instruction, MethodValue};
     use torchlet_graph::{Location, Processors, compile, cpu};
@@ -156,6 +157,69 @@ mod tests {
                 "{file}"
             );
         }
+    }
+
+    /// A program with nothing but the call of its only delegate.
+    fn only_delegate<'p>(program: &torchlet::core::Program<'p>) -> method::Program<'p> {
+        let mut program = method::Program::read(program).unwrap();
+        let [method] = &mut program.methods[..] else { panic!() };
+        if method.instructions.len() > 1 {
+            // The other calls quantize and dequantize.
+            let is_call = |it: &Instruction| matches!(it, Instruction::Delegate { .. });
+            method.instructions.retain(is_call);
+            let [Instruction::Delegate { args, .. }] = &method.instructions[..] else { panic!() };
+            let [input, output] = args[..] else { panic!() };
+            (method.inputs, method.outputs) = (vec![input], vec![output]);
+        }
+        program
+    }
+
+    /// The file inside a delegate, on its own, returns the same as the delegate.
+    #[test]
+    fn vgf_files_run_alone() {
+        let files: Vec<Fixture> =
+            programs().into_iter().filter(|it| it.file.starts_with("vgf/")).collect();
+        assert!(files.len() > 8);
+        let failures = check_all(&files, |fixture| {
+            let source = open(fixture, plain().run_on(RunOn::AsExported)).unwrap();
+            let program = source.program();
+            let program = only_delegate(&program);
+            let file = program.methods[0].delegates[0].processed.to_vec();
+            let package = program.write().unwrap();
+            let open = |bytes: Vec<u8>| plain().run_on(RunOn::Cpu).from_bytes(bytes).unwrap();
+            let (mut alone, mut inside) = (open(file), open(package.to_bytes()));
+            let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
+            let case = suite.cases().unwrap().next().unwrap().unwrap();
+            let inputs = inputs(&case)?;
+            let run = |module: &mut Module| {
+                let meta = module.method_meta("forward").unwrap();
+                let input = |index| match meta.input(index).unwrap() {
+                    Some(ValueMeta::Tensor(input)) => input.info,
+                    _ => panic!("input {index} of {}", fixture.file),
+                };
+                let infos: Vec<TensorInfo> = (0..meta.input_count()).map(input).collect();
+                assert_eq!(infos.len(), inputs.len());
+                // Quantized values in place of floats. Integers of VGF files may be unsigned.
+                let inputs = infos.iter().zip(&inputs).map(|(info, input)| {
+                    let input = input.tensor().unwrap();
+                    let bytes: Vec<u8> = match input.bytes().len() == info.nbytes() {
+                        true => input.bytes().to_vec(),
+                        false => (0..info.nbytes()).map(|at| (at * 37 % 251) as u8).collect(),
+                    };
+                    let shape: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
+                    Value::from(Tensor::from_bytes(info.scalar_type, &shape, &bytes).unwrap())
+                });
+                let inputs: Vec<Value> = inputs.collect();
+                let outputs = module.execute("forward", &inputs).unwrap();
+                let bytes = |output: &Value| output.tensor().unwrap().bytes().to_vec();
+                outputs.iter().map(bytes).collect::<Vec<Vec<u8>>>()
+            };
+            match run(&mut alone) == run(&mut inside) {
+                true => Ok(()),
+                false => Err(String::from("other outputs than the delegate")),
+            }
+        });
+        assert!(failures.is_empty(), "{failures:#?}");
     }
 
     /// Compute segments of VGF files are foreign shaders.

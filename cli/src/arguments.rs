@@ -7,7 +7,7 @@ use torchlet::portable::compute::simd::Tier;
 use torchlet::{DEVICE_APIS, DEVICE_NAMES, Limits, RunOn};
 use torchlet_build::Target;
 
-/// Runs PyTorch programs, exported with ExecuTorch (.pte) or torch.export (.pt2), in pure Rust.
+/// Runs PyTorch programs, exported with ExecuTorch (.pte, .vgf) or torch.export (.pt2), in pure Rust.
 #[derive(Debug, Parser)]
 #[command(name = "torchlet", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Examples:
@@ -284,7 +284,7 @@ impl InputOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// The program (.pte, .bpte or .pt2)
+    /// The program (.pte, .bpte, .pt2 or .vgf)
     pub(crate) model: PathBuf,
     /// The method [default: forward, or the only one]
     #[arg(long, short, value_name = "NAME")]
@@ -386,7 +386,7 @@ pub(crate) enum Profile {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArguments {
-    /// The program (.pte, .bpte or .pt2)
+    /// The program (.pte, .bpte, .pt2 or .vgf)
     pub(crate) model: PathBuf,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
@@ -427,7 +427,7 @@ pub(crate) enum Diagram {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExtractArguments {
-    /// The program (.pte, .bpte or .pt2)
+    /// The program (.pte, .bpte, .pt2 or .vgf)
     pub(crate) model: PathBuf,
     /// The output folder
     #[arg(long, short, value_name = "DIR")]
@@ -439,7 +439,7 @@ pub(crate) struct ExtractArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct SizeArguments {
-    /// The program (.pte, .bpte or .pt2)
+    /// The program (.pte, .bpte, .pt2 or .vgf)
     pub(crate) model: PathBuf,
     /// The machine: a target triple, such as thumbv7em-none-eabihf, or 32 (pointer width in bits)
     #[arg(long, value_name = "TRIPLE", value_parser = Target::parse)]
@@ -498,7 +498,7 @@ fn lowering_targets() -> impl TypedValueParser<Value = LowerFor> {
 
 #[derive(Debug, Args)]
 pub(crate) struct LowerArguments {
-    /// The program (.pte, .bpte or .pt2)
+    /// The program (.pte, .bpte, .pt2 or .vgf)
     pub(crate) model: PathBuf,
     /// The processor to lower for
     #[arg(long = "for", value_parser = lowering_targets(), value_name = "PROCESSOR")]
@@ -516,7 +516,7 @@ pub(crate) struct LowerArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
-    /// The program (.pte, .bpte or .pt2)
+    /// The program (.pte, .bpte, .pt2 or .vgf)
     pub(crate) model: PathBuf,
     /// The method [default: forward, or the only one]
     #[arg(long, short, value_name = "NAME")]
@@ -546,7 +546,7 @@ pub(crate) struct BenchArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ProfileArguments {
-    /// The program (.pte, .bpte or .pt2)
+    /// The program (.pte, .bpte, .pt2 or .vgf)
     #[arg(required_unless_present = "from")]
     pub(crate) model: Option<PathBuf>,
     /// Show an ETDump, of torchlet or of ExecuTorch's runtime, instead of running a program
@@ -635,7 +635,7 @@ fn execution_paths() -> impl TypedValueParser<Value = ExecutionPath> {
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {
-    /// The program (.pte, .bpte or .pt2)
+    /// The program (.pte, .bpte, .pt2 or .vgf)
     pub(crate) model: PathBuf,
     /// The reference configuration
     #[arg(long, value_parser = execution_paths(), default_value = "kernels")]
@@ -687,7 +687,7 @@ pub(crate) struct DiffArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArguments {
-    /// The program (.pte, .bpte or .pt2)
+    /// The program (.pte, .bpte, .pt2 or .vgf)
     pub(crate) model: PathBuf,
     /// The output file
     #[arg(long, short, value_name = "FILE")]

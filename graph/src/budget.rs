@@ -1,8 +1,11 @@
-//! Limit on the bytes parsed from a blob. Several flatbuffer offsets can refer to the same bytes,
-//! so a small malicious blob could otherwise expand to a huge graph.
+//! Limits on the memory that a small malicious blob can ask for: flatbuffer offsets that refer to
+//! the same bytes again and again, and constants that are stated in few bytes.
 
 use crate::error::Error;
+use alloc::format;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use torchlet_core::format::Malformed;
 use torchlet_core::format::flatbuffer::{Item, Vector};
 
@@ -35,9 +38,45 @@ impl Budget {
         Ok(())
     }
 
+    /// Returns a string, empty if it is absent, and subtracts its bytes.
+    pub(crate) fn text<'b>(&mut self, text: Option<&'b str>) -> Result<&'b str, Error> {
+        let text = text.unwrap_or_default();
+        self.spend(text.len())?;
+        Ok(text)
+    }
+
     /// Returns the items of a vector and subtracts their bytes.
     pub(crate) fn all<'b, T: Item<'b>>(&mut self, vector: Vector<'b, T>) -> Result<Vec<T>, Error> {
         self.spend(vector.len().saturating_mul(T::SIZE))?;
         Ok(vector.iter().collect::<Result<_, Malformed>>()?)
+    }
+}
+
+/// Limit on the bytes of computed constants.
+const MAX_COMPUTED: usize = 1 << 28;
+
+/// Bytes of constants that may still be computed from fewer bytes of a program, such as filled or
+/// tabulated tensors. All delegates of a program share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Computed {
+    left: Rc<Cell<usize>>,
+}
+
+impl Computed {
+    /// Creates the budget of a program.
+    pub(crate) fn new() -> Self {
+        Computed { left: Rc::new(Cell::new(MAX_COMPUTED)) }
+    }
+
+    /// Subtracts the bytes of a constant, before it is computed.
+    pub(crate) fn spend(&self, bytes: usize) -> Result<(), Error> {
+        let rest = self.left.get().checked_sub(bytes).ok_or_else(|| {
+            Error::Unsupported(format!(
+                "constants of more than {} MiB that delegates compute instead of storing them",
+                MAX_COMPUTED >> 20
+            ))
+        })?;
+        self.left.set(rest);
+        Ok(())
     }
 }

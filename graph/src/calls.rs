@@ -1,5 +1,6 @@
 //! Cost of each call of a program, for profilers and benchmarks.
 
+use crate::budget::Computed;
 use crate::error::Error;
 use crate::front::delegate::graph_of;
 use crate::front::{FrontEnd, Vocabulary};
@@ -50,13 +51,13 @@ pub fn work<'p>(
 ) -> Result<Vec<(String, Vec<CallWork>)>, Error> {
     let vocabulary = Vocabulary::of(registry);
     let read = Program::read(program)?;
-    let named = of_program(program, data);
+    let (named, computed) = (of_program(program, data), Computed::new());
     let methods = read.methods.iter().map(|method| {
         let mut calls = of_instructions(method, data, &vocabulary)?;
         for (index, instruction) in method.instructions.iter().enumerate() {
             let Instruction::Delegate { delegate, .. } = instruction else { continue };
             // Unreadable delegates are skipped.
-            if let Some(Ok(mut graph)) = graph_of(method, *delegate, &named) {
+            if let Some(Ok(mut graph)) = graph_of(method, *delegate, &named, &computed) {
                 if let Some(delegate) = method.delegates.get(*delegate) {
                     prepare(&delegate.backend, &mut graph);
                 }
@@ -82,11 +83,12 @@ pub fn delegates<'p>(
     method: &str,
 ) -> Result<Vec<Option<Result<Graph<'p>, Error>>>, Error> {
     let read = Program::read(program)?;
-    let named = of_program(program, data);
+    let (named, computed) = (of_program(program, data), Computed::new());
     let found = read.methods.iter().find(|found| found.name == method);
     let found =
         found.ok_or_else(|| Error::Invalid(format!("the program has no method '{method}'")))?;
-    Ok((0..found.delegates.len()).map(|index| graph_of(found, index, &named)).collect())
+    let delegates = 0..found.delegates.len();
+    Ok(delegates.map(|index| graph_of(found, index, &named, &computed)).collect())
 }
 
 /// Adds an instruction for each view that the exporter elided. Returns the changed method and the

@@ -1,14 +1,14 @@
 //! Compiles a program for given processors: calls that a processor supports move into delegates,
 //! and all other calls stay kernel instructions.
 
+use crate::budget::Computed;
 use crate::calls::kept;
 use crate::cells::{self, Cells};
 use crate::emit::Emitter;
 use crate::error::Error;
-use crate::front::delegate::{graph_of, is_for_device};
+use crate::front::delegate::{graph_of, is_for_device, only_compiled};
 use crate::front::joined;
 use crate::front::{CallOrigin, Copies, FrontEnd, Origins, Run, Vocabulary};
-use crate::front::{runs_only_compiled, xnnpack};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
 use crate::named::{Constants, Named, of_program};
@@ -68,7 +68,7 @@ pub(crate) fn compile_read<'p>(
     let mut report = Report::default();
     let mut constants = Constants::new(&compiled.unused_prefix());
     let named = of_program(program, data);
-    let copies = Copies::of(&compiled.methods);
+    let (copies, computed) = (Copies::of(&compiled.methods), Computed::new());
     let shared = cells::shared_buffers(&compiled.methods);
     // State that a method's delegates keep gets a separate buffer, which no other method uses.
     let mut buffers = StateBuffers::after(&compiled.methods);
@@ -79,6 +79,7 @@ pub(crate) fn compile_read<'p>(
             packer,
             registry,
             copies: &copies,
+            computed: computed.clone(),
             constants: &mut constants,
             shared: &shared,
             buffer: buffers.unused(),
@@ -120,12 +121,11 @@ pub(crate) fn compile_read<'p>(
 /// no backend for it.
 fn left_behind(method: &MethodReport, registry: &Registry<'_>) -> Option<Error> {
     let mut backends = method.delegates.iter();
-    let is_left = |it: &&String| runs_only_compiled(it) && registry.backend(it).is_none();
-    let backend = backends.find(is_left)?;
+    let is_left = |it: &&String| only_compiled(it).is_some() && registry.backend(it).is_none();
+    let name = only_compiled(backends.find(is_left)?)?;
     let apart = method.unreadable_delegates.first().map(|(_, why)| why);
     let why = apart.or(method.unchanged_reason.as_ref()).map_or("", String::as_str);
-    let kind = if backend == xnnpack::BACKEND { "XNNPACK" } else { "VGF" };
-    Some(Error::Unsupported(format!("{kind} delegate: {why}")))
+    Some(Error::Unsupported(format!("{name} delegate: {why}")))
 }
 
 /// Why a method is left unchanged if no processor supports any of its calls.
@@ -137,6 +137,7 @@ struct MethodCompiler<'c, 'p> {
     packer: Option<&'p dyn Packer>,
     registry: &'c Registry<'c>,
     copies: &'c Copies,
+    computed: Computed,
     constants: &'c mut Constants<'p>,
     /// Planned buffers that several methods use.
     shared: &'c BTreeSet<usize>,
@@ -178,7 +179,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
     ) -> Result<Option<Method<'p>>, Error> {
         let (before, mut method, planned) = (method, method.clone(), method.planned.len());
         let graphs: Vec<Result<Option<Graph<'p>>, Error>> = (0..method.delegates.len())
-            .map(|delegate| graph_of(&method, delegate, named).transpose())
+            .map(|delegate| graph_of(&method, delegate, named, &self.computed).transpose())
             .collect();
         let told = graphs.iter().enumerate();
         let told = told.filter_map(|(at, graph)| Some((at, graph.as_ref().err()?.to_string())));
@@ -352,15 +353,13 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let by_kernels = |graph: &Graph<'_>, node: &Node| {
             kernels && lower::portable::integers::accepts(graph, node, self.registry)
         };
-        let by_targets = &mut |graph: &Graph<'_>, node: &Node| {
+        let by_targets = |graph: &Graph<'_>, node: &Node| {
             asked.clone().any(|target| target.accepts(graph, node).is_ok())
         };
         // Kernels compute TOSA's integers exactly, so they need no other operators.
-        let fused = passes::tosa::run(&mut graph, by_targets);
-        let fused = fused
+        let fused = passes::tosa::run(&mut graph, &mut |graph, node| by_targets(graph, node))
             + passes::quantized::run(&mut graph, &mut |graph, node| {
-                asked.clone().any(|target| target.accepts(graph, node).is_ok())
-                    || by_kernels(graph, node)
+                by_targets(graph, node) || by_kernels(graph, node)
             });
         // Only the preferred processor decides about these passes, so that they do not move calls
         // away from it just to save memory.

@@ -2,6 +2,7 @@
 
 mod lowered;
 
+use crate::budget::Computed;
 use crate::compile::{Compiled, compile_read};
 use crate::error::Error;
 use crate::front::delegate::is_readable;
@@ -52,7 +53,7 @@ fn to_instructions<'p>(
 ) -> Result<(Program<'p>, Vec<Vec<CallOrigin>>), Error> {
     let mut portable = Program::read(program)?;
     let named = of_program(program, data);
-    let context = Context { named: &named, registry, left };
+    let context = Context { named: &named, computed: Computed::new(), registry, left };
     let vocabulary = Vocabulary::of(registry);
     // State of each method gets a separate buffer, since methods that share memory must not share
     // it.

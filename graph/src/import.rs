@@ -4,6 +4,7 @@
 //! file; everything after that is the same as for a program file.
 
 use crate::error::Error;
+use crate::front::vgf;
 use crate::method::Program;
 use crate::package::Package;
 use alloc::format;
@@ -11,24 +12,35 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Importable file format.
-#[cfg_attr(not(feature = "pt2"), allow(dead_code, reason = "this build has no formats"))]
 struct Format {
     /// Name, for error messages.
     name: &'static str,
-    /// The first bytes of a file.
-    magic: &'static [u8],
-    /// Recognizes a file that begins with `magic`.
+    /// The first bytes of a file: one of these.
+    magic: &'static [&'static [u8]],
+    /// Recognizes a file that begins with them.
     is: fn(&[u8]) -> bool,
     /// Converts a file.
     read: for<'p> fn(&'p [u8]) -> Result<Program<'p>, Error>,
 }
 
+impl Format {
+    fn may_be(&self, bytes: &[u8]) -> bool {
+        self.magic.iter().any(|magic| bytes.starts_with(magic))
+    }
+}
+
 /// The importable formats.
 const FORMATS: &[Format] = &[
+    Format {
+        name: "Arm VGF (.vgf)",
+        magic: &[&vgf::MAGIC[0], &vgf::MAGIC[1]],
+        is: vgf::is_blob,
+        read: vgf::program,
+    },
     #[cfg(feature = "pt2")]
     Format {
         name: "torch.export archive (.pt2)",
-        magic: crate::front::pt2::MAGIC,
+        magic: &[crate::front::pt2::MAGIC],
         is: crate::front::pt2::is_archive,
         read: crate::front::pt2::read,
     },
@@ -36,7 +48,7 @@ const FORMATS: &[Format] = &[
 
 /// Whether a file with these first eight bytes may be importable.
 pub fn may_be_importable(head: &[u8]) -> bool {
-    FORMATS.iter().any(|format| head.starts_with(format.magic))
+    FORMATS.iter().any(|format| format.may_be(head))
 }
 
 /// Returns the name of the format if [`program`] supports it.
@@ -56,7 +68,7 @@ pub fn program(bytes: &[u8]) -> Result<Package<'_>, Error> {
 }
 
 fn format_of(bytes: &[u8]) -> Option<&'static Format> {
-    FORMATS.iter().find(|it| bytes.starts_with(it.magic) && (it.is)(bytes))
+    FORMATS.iter().find(|it| it.may_be(bytes) && (it.is)(bytes))
 }
 
 /// The names of all formats.

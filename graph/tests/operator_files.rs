@@ -33,7 +33,7 @@ const NAMING_VULKAN: [&str; 4] =
 /// Maximum number of files that name an element-wise function.
 const GELU: usize = 4;
 /// Maximum number of files that name the operator with the most special cases.
-const CONVOLUTION: usize = 9;
+const CONVOLUTION: usize = 8;
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };

@@ -1,10 +1,13 @@
 //! Integer convolutions of channels-last images.
 
-use super::{Operand, Sum, contiguous, expect_type, list, positive, zero_point};
+use super::{
+    Operand, Sum, contiguous, expect_type, list, padded, positive, window_count, zero_point,
+};
 use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
 use crate::shape::bad;
 use crate::table::kernels;
 use torchlet_core::Param::{Int, IntList, Out, Tensor};
+use torchlet_core::rules::window::Window;
 use torchlet_core::{
     Arguments, Elements, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
 };
@@ -126,15 +129,13 @@ impl Geometry {
                 let dim = number + dims - 3;
                 (size, kernel) = (input.size(dim + 1), weight.size(dim + first));
             }
-            // Sizes and list items fit into 32 bits.
-            let (whole, taps) = (size as i64, kernel as i64);
-            let made = if transposed {
-                (whole - 1) * stride + taps + before + after
-            } else {
-                let room = whole + before + after - (taps - 1) * dilation - 1;
-                if room < 0 { -1 } else { room / stride + 1 }
+            let (taps, pad) = (kernel as i64, [*before, *after]);
+            let made = match transposed {
+                true => Window::new(taps, stride, 0, 1)
+                    .and_then(|window| padded(window.transposed(size, 0)?, pad)),
+                false => window_count(size, taps, pad, [stride, dilation]),
             };
-            let made = usize::try_from(made).ok().filter(|made| *made > 0 && size > 0);
+            let made = made.filter(|made| *made > 0 && size > 0);
             let made = made.ok_or(bad(1, "kernel or padding does not fit the input"))?;
             *axis = Axis { size, kernel, made, before: *before, stride, dilation };
         }

@@ -18,6 +18,7 @@ pub use rescale::*;
 pub use resize::*;
 
 use crate::shape::bad;
+use torchlet_core::rules::window::Window;
 use torchlet_core::{Arguments, Element, KernelError, ScalarType, TensorInfo};
 
 /// Integer elements of layers, with the type of their accumulator.
@@ -25,10 +26,12 @@ trait Operand: Element + Sync {
     type Sum: Sum;
     /// Widens a value and subtracts a zero point.
     fn less(self, zero_point: i32) -> Self::Sum;
+    /// Narrows a value, saturated.
+    fn saturated(value: i64) -> Self;
 }
 
 /// Accumulator.
-trait Sum: Element + Send + Sync + Default {
+trait Sum: Element + Into<i64> + Send + Sync + Default {
     fn add(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
     /// Converts a weight.
@@ -42,6 +45,10 @@ macro_rules! operand {
             #[inline(always)]
             fn less(self, zero_point: i32) -> $sum {
                 <$sum>::from(self).wrapping_sub(zero_point.into())
+            }
+            #[inline(always)]
+            fn saturated(value: i64) -> Self {
+                value.clamp(<$of>::MIN.into(), <$of>::MAX.into()) as $of
             }
         }
     };
@@ -119,6 +126,21 @@ fn positive<const N: usize>(ctx: &Arguments, arg: usize) -> Result<[i64; N], Ker
         true => Ok(items),
         false => Err(bad(arg, "must be positive")),
     }
+}
+
+/// Number of windows over a dim that `pad` extends before and after, or crops.
+fn window_count(
+    size: usize,
+    kernel: i64,
+    pad: [i64; 2],
+    [stride, dilation]: [i64; 2],
+) -> Option<usize> {
+    Window::new(kernel, stride, 0, dilation)?.convolved(padded(size, pad)?)
+}
+
+fn padded(size: usize, [before, after]: [i64; 2]) -> Option<usize> {
+    let size = i64::try_from(size).ok()?.checked_add(before)?.checked_add(after)?;
+    usize::try_from(size).ok()
 }
 
 /// Multiplication by `multiplier / 2^shift`, rounded half up.

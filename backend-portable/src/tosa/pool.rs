@@ -1,8 +1,9 @@
 //! Integer average pooling.
 
-use super::{Scale, contiguous, expect_type, list, positive, zero_point};
+use super::{
+    Operand, Scale, Sum, contiguous, expect_type, list, positive, window_count, zero_point,
+};
 use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
-use crate::number::{load, store};
 use crate::shape::bad;
 use crate::table::kernels;
 use torchlet_core::Param::{Int, IntList, Out, Tensor};
@@ -23,15 +24,14 @@ kernels! { POOLING:
             zero_point(ctx, 4)?;
             zero_point(ctx, 5)?;
             let mut sizes = info.sizes.clone();
-            for (at, [before, after]) in pad.as_chunks::<2>().0.iter().enumerate() {
-                let kernel = kernel[at];
-                let fits = (0..kernel).contains(before) && (0..kernel).contains(after);
-                let room = info.size(at + 1) as i64 + before + after - kernel;
-                if !fits || room < 0 {
-                    return Err(bad(3, "window or padding does not fit the input"));
-                }
+            for (at, pad) in pad.as_chunks::<2>().0.iter().enumerate() {
+                let (kernel, stride) = (kernel[at], stride[at]);
+                let fits = pad.iter().all(|pad| (0..kernel).contains(pad));
+                let count = window_count(info.size(at + 1), kernel, *pad, [stride, 1]);
+                let count = count.filter(|_| fits);
+                let count = count.ok_or(bad(3, "window or padding does not fit the input"))?;
                 if let Some(size) = sizes.get_mut(at + 1) {
-                    *size = i32::try_from(room / stride[at] + 1).map_err(|_| bad(6, "too large"))?;
+                    *size = i32::try_from(count).map_err(|_| bad(6, "too large"))?;
                 }
             }
             // The sum of a window must fit the accumulator, and its size a reciprocal.
@@ -40,7 +40,8 @@ kernels! { POOLING:
             }
             ctx.resize(6, &sizes)?;
             contiguous(ctx, 6, 4)?;
-            Ok(Plan::new(average))
+            let is_char = info.scalar_type == ScalarType::Char;
+            Ok(Plan::new(if is_char { average::<i8> } else { average::<i16> }))
         },
     )
     .with_elements(Elements::Typed);
@@ -49,48 +50,51 @@ kernels! { POOLING:
 /// Minimum number of additions for each thread.
 const GRAIN: usize = 1 << 14;
 
-fn average(ctx: &mut Invoke) -> Result<(), KernelError> {
+/// Number of channels that are summed at a time.
+const BLOCK: usize = 64;
+
+fn average<T: Operand + Send>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let (kernel, stride) = (positive::<2>(ctx, 1)?, positive::<2>(ctx, 2)?);
     let [top, _, left, _] = list::<4>(ctx, 3)?;
-    let (from, to) = (i64::from(zero_point(ctx, 4)?), i64::from(zero_point(ctx, 5)?));
+    let (from, to) = (zero_point(ctx, 4)?, i64::from(zero_point(ctx, 5)?));
     let [height, width, channels] = [1, 2, 3].map(|dim| input.size(dim));
+    let input = input.data::<T>()?;
     let out = ctx.out(6)?;
-    let (scalar_type, tall, wide) =
-        (out.info().scalar_type, out.info().size(1), out.info().size(2));
-    let size = scalar_type.size();
-    let limit = if scalar_type == ScalarType::Char { 1i64 << 7 } else { 1 << 15 };
+    let (tall, wide) = (out.info().size(1).max(1), out.info().size(2).max(1));
+    let out = out.into_data::<T>()?;
     let (parallel, row) = (ctx.parallel(), channels.max(1));
-    let pixels = out.info().numel() / row;
     let work = row.saturating_mul((kernel[0] * kernel[1]) as usize);
-    let count = chunk_of_work(parallel, pixels, work, GRAIN);
-    // Part of a window that is inside the image: start, and end.
+    let count = chunk_of_work(parallel, out.len() / row, work, GRAIN);
+    // Part of a window that is inside the image.
     let part = |at: usize, axis: usize, before: i64, size: usize| {
         let start = at as i64 * stride[axis] - before;
         let end = (start + kernel[axis]).min(size as i64);
-        (start.max(0) as usize, end.max(0) as usize)
+        start.max(0) as usize..end.max(0) as usize
     };
-    for_each_chunk_mut(parallel, out.into_bytes(), count * row * size, &|chunk, bytes| {
-        for (number, bytes) in bytes.chunks_mut(row * size).enumerate() {
+    for_each_chunk_mut(parallel, out, count * row, &|chunk, out| {
+        for (number, out) in out.chunks_mut(row).enumerate() {
             let position = chunk * count + number;
-            let (x, rest) = (position % wide.max(1), position / wide.max(1));
-            let (y, batch) = (rest % tall.max(1), rest / tall.max(1));
-            let (top, bottom) = part(y, 0, top, height);
-            let (left, right) = part(x, 1, left, width);
-            let elements = bottom.saturating_sub(top) * right.saturating_sub(left);
-            let scale = Scale::reciprocal(elements as u32);
-            for (channel, bytes) in bytes.chunks_mut(size).enumerate() {
-                let mut sum = 0;
-                for y in top..bottom {
-                    for x in left..right {
-                        let at = ((batch * height + y) * width + x) * channels + channel;
-                        let mut value = [0i64];
-                        load(scalar_type, input.bytes(), at as isize, 1, &mut value);
-                        sum += value[0] - from;
+            let (x, rest) = (position % wide, position / wide);
+            let (y, batch) = (rest % tall, rest / tall);
+            let (rows, columns) = (part(y, 0, top, height), part(x, 1, left, width));
+            let scale = Scale::reciprocal((rows.len() * columns.len()) as u32);
+            for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+                let mut sums = [T::Sum::default(); BLOCK];
+                for y in rows.clone() {
+                    let line = (batch * height + y) * width;
+                    for x in columns.clone() {
+                        let values = input.get((line + x) * row + block * BLOCK..);
+                        for (sum, value) in
+                            sums.iter_mut().take(out.len()).zip(values.unwrap_or_default())
+                        {
+                            *sum = sum.add(value.less(from));
+                        }
                     }
                 }
-                let value = (scale.apply(sum) + to).clamp(-limit, limit - 1);
-                store(scalar_type, bytes, &[value]);
+                for (out, sum) in out.iter_mut().zip(sums) {
+                    *out = T::saturated(scale.apply(sum.into()) + to);
+                }
             }
         }
     });

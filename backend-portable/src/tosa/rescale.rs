@@ -6,7 +6,7 @@ use crate::number::{load, store};
 use crate::shape::bad;
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, Int, Out, Tensor};
-use torchlet_core::{Arguments, Elements, Invoke, Kernel, KernelError, Plan, ScalarType};
+use torchlet_core::{Element, Elements, Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { RESCALING:
     /// `tosa::rescale.out(input, multiplier, shift, input_zp, output_zp, scale32, double_round,
@@ -40,7 +40,7 @@ kernels! { RESCALING:
             if !ctx.info(10)?.is_contiguous() {
                 return Err(bad(10, "must be contiguous"));
             }
-            Ok(Plan::new(rescale))
+            Ok(Plan::new(if ctx.bool(5)? { rescale::<i32> } else { rescale::<i16> }))
         },
     )
     .with_elements(Elements::Typed);
@@ -61,60 +61,41 @@ fn limits(scalar_type: ScalarType, is_unsigned: bool) -> ([i64; 2], Option<i64>)
     }
 }
 
-/// The scale of a channel; shifts are limited to those that TOSA allows.
-fn scale(
-    ctx: &Arguments,
-    multipliers: (ScalarType, &[u8]),
-    shifts: &[i8],
-    at: usize,
-) -> Result<Scale, KernelError> {
-    let mut multiplier = [0i64];
-    load(multipliers.0, multipliers.1, at as isize, 1, &mut multiplier);
-    let shift = shifts.get(at).copied().and_then(|shift| u32::try_from(shift).ok());
-    let shift = shift.filter(|shift| *shift < 63);
-    let shift = shift.ok_or(bad(2, "must be from 0 to 62"))?;
-    Ok(Scale { multiplier: multiplier[0], shift, double_round: ctx.bool(6)? })
-}
-
-fn rescale(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn rescale<M: Element + Into<i64> + Sync>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, multiplier, shift) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
     let (from, to) = (i64::from(zero_point(ctx, 3)?), i64::from(zero_point(ctx, 4)?));
-    let (per_channel, input_unsigned) = (ctx.bool(7)?, ctx.bool(8)?);
+    let (double_round, input_unsigned) = (ctx.bool(6)?, ctx.bool(8)?);
     let out = ctx.out(10)?;
     let (in_type, out_type) = (input.info().scalar_type, out.info().scalar_type);
     let ([low, high], _) = limits(out_type, ctx.bool(9)?);
     let (_, mask) = limits(in_type, input_unsigned && in_type != ScalarType::Long);
-    let multipliers = (multiplier.info().scalar_type, multiplier.bytes());
-    let shifts: &[i8] = shift.data()?;
-    // Checks all of them before the loop, which cannot fail.
-    for at in 0..shifts.len() {
-        scale(ctx, multipliers, shifts, at)?;
+    let (multipliers, shifts): (&[M], &[i8]) = (multiplier.data()?, shift.data()?);
+    // Shifts that TOSA allows.
+    if !shifts.iter().all(|shift| (0..63).contains(shift)) {
+        return Err(bad(2, "must be from 0 to 62"));
     }
-    let whole = match per_channel {
-        true => None,
-        false => Some(scale(ctx, multipliers, shifts, 0)?),
+    let scaled = |value: i64, (multiplier, shift): (&M, &i8)| {
+        let shift = u32::from(shift.unsigned_abs());
+        let scale = Scale { multiplier: (*multiplier).into(), shift, double_round };
+        let bits = mask.map_or(value, |mask| value & mask);
+        scale.apply(bits.wrapping_sub(from)).wrapping_add(to).clamp(low, high)
     };
     let parallel = ctx.parallel();
     let size = out_type.size();
     let grain = chunk_len(parallel, out.info().numel(), GRAIN);
-    let ctx = &*ctx;
     for_each_chunk_mut(parallel, out.into_bytes(), grain * size, &|chunk, bytes| {
         let mut block = [0i64; BLOCK];
         for (number, bytes) in bytes.chunks_mut(BLOCK * size).enumerate() {
             let start = chunk * grain + number * BLOCK;
             let block = block.get_mut(..bytes.len() / size).unwrap_or_default();
             load(in_type, input.bytes(), start as isize, 1, block);
-            for (at, value) in block.iter_mut().enumerate() {
-                let scale = match whole {
-                    Some(scale) => scale,
-                    None => match scale(ctx, multipliers, shifts, (start + at) % shifts.len()) {
-                        Ok(scale) => scale,
-                        Err(_) => continue,
-                    },
-                };
-                let bits = mask.map_or(*value, |mask| *value & mask);
-                let scaled = scale.apply(bits.wrapping_sub(from)).wrapping_add(to);
-                *value = scaled.clamp(low, high);
+            if let ([multiplier], [shift]) = (multipliers, shifts) {
+                block.iter_mut().for_each(|value| *value = scaled(*value, (multiplier, shift)));
+            } else {
+                let channels = multipliers.iter().zip(shifts).cycle();
+                for (value, scale) in block.iter_mut().zip(channels.skip(start % shifts.len())) {
+                    *value = scaled(*value, scale);
+                }
             }
             store(out_type, bytes, block);
         }

@@ -46,6 +46,9 @@ kernels! { RESIZING:
 /// Minimum number of elements for each thread.
 const GRAIN: usize = 1 << 12;
 
+/// Number of channels that are resized at a time.
+const BLOCK: usize = 64;
+
 /// Geometry of height or width.
 #[derive(Debug, Clone, Copy)]
 struct Axis {
@@ -144,22 +147,30 @@ fn resize<C: Weights>(ctx: &mut Invoke) -> Result<(), KernelError> {
             let (x, rest) = (position % width, position / width);
             let (y, batch) = (rest % height, rest / height);
             let (row, column) = (tall.sample(y), wide.sample(x));
-            let value = |y: usize, x: usize, channel: usize| {
-                let at = ((batch * tall.size + y) * wide.size + x) * channels + channel;
-                let mut value = [C::default()];
-                load(from, input.bytes(), at as isize, 1, &mut value);
-                value[0]
+            let values = |y: usize, x: usize, first: usize, values: &mut [C]| {
+                let at = ((batch * tall.size + y) * wide.size + x) * channels + first;
+                load(from, input.bytes(), at as isize, 1, values);
             };
             let (rows, columns) = (C::weights(&tall, &row), C::weights(&wide, &column));
-            for (channel, bytes) in bytes.chunks_mut(size).enumerate() {
-                let made = if bilinear {
-                    let line =
-                        |y| [value(y, column.first, channel), value(y, column.second, channel)];
-                    C::sum([line(row.first), line(row.second)], rows, columns)
-                } else {
-                    value(tall.nearest(&row), wide.nearest(&column), channel)
+            for (number, bytes) in bytes.chunks_mut(BLOCK * size).enumerate() {
+                let (first, count) = (number * BLOCK, bytes.len() / size);
+                let mut corners = [[C::default(); BLOCK]; 4];
+                let mut corner = |at: usize, y: usize, x: usize| {
+                    values(y, x, first, corners[at].get_mut(..count).unwrap_or_default());
                 };
-                store(to, bytes, &[made]);
+                if bilinear {
+                    corner(0, row.first, column.first);
+                    corner(1, row.first, column.second);
+                    corner(2, row.second, column.first);
+                    corner(3, row.second, column.second);
+                    for at in 0..count.min(BLOCK) {
+                        let [a, b, c, d] = [0, 1, 2, 3].map(|corner| corners[corner][at]);
+                        corners[0][at] = C::sum([[a, b], [c, d]], rows, columns);
+                    }
+                } else {
+                    corner(0, tall.nearest(&row), wide.nearest(&column));
+                }
+                store(to, bytes, corners[0].get(..count).unwrap_or_default());
             }
         }
     });

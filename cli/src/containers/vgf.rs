@@ -88,9 +88,20 @@ pub(crate) fn describe(bytes: &[u8]) -> Vec<String> {
             .format_name()
             .map_or_else(|| format!("format {}", resource.format), |name| name.to_owned());
         let shape: Vec<u64> = resource.shape.iter().copied().take(8).collect();
-        lines.push(format!("resource {number}  {} {format} {shape:?}", resource.category.name()));
+        let name = name(&container, number).map(|name| format!(" {name}")).unwrap_or_default();
+        lines.push(format!(
+            "resource {number}  {}{name} {format} {shape:?}",
+            resource.category.name()
+        ));
     }
     lines
+}
+
+/// The name of a resource that is an input or output of the model, if the file has one.
+fn name(container: &Container<'_>, resource: usize) -> Option<String> {
+    let inputs = container.inputs.iter().zip(&container.input_names);
+    let mut named = inputs.chain(container.outputs.iter().zip(&container.output_names));
+    named.find(|(slot, _)| **slot == resource).map(|(_, name)| printable(name))
 }
 
 /// The start of a name, without control characters.

@@ -1,6 +1,6 @@
 //! Commands that write files: `lower`, `convert`, `extract`, `bundle`.
 
-use crate::{ADD, Folder, error, json, stdout, torchlet};
+use crate::{ADD, Folder, error, fixture, json, stdout, torchlet};
 
 #[test]
 fn lower_writes_programs() {
@@ -146,4 +146,22 @@ fn test_cases_are_added() {
     let both =
         error(&["bundle", ADD, "--ones", "--expect", &output, "--expect", &output, "-o", &wrong]);
     assert!(both.contains("has 1 outputs, but --expect has 2 files"), "{both}");
+}
+
+/// The `.vgf` inside a program runs like the program.
+#[test]
+fn vgf_files_run_alone() {
+    let folder = Folder::new("vgf");
+    let program = "vgf/network/convolutions_fp32.bpte";
+    let bytes = std::fs::read(fixture(program)).unwrap();
+    let start = bytes.windows(4).position(|four| four == b"VGF1").unwrap();
+    let file = folder.path("model.vgf");
+    std::fs::write(&file, &bytes[start..]).unwrap();
+    // The time follows the outputs.
+    let run = |program| stdout(&["run", program, "--ones"]).split("\n\n").next().map(String::from);
+    assert_eq!(run(&file), run(program));
+    let text = stdout(&["inspect", &file]);
+    for part in ["method forward", "VgfBackend", "segment 0  graph", "resource 0  input"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
 }

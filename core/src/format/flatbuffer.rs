@@ -403,6 +403,13 @@ impl<'a> Item<'a> for Table<'a> {
     }
 }
 
+impl<'a> Item<'a> for &'a str {
+    const SIZE: usize = 4;
+    fn read(buf: &'a [u8], offset: usize) -> Result<Self, Malformed> {
+        Extent::at(buf, follow(buf, offset)?, 1)?.text()
+    }
+}
+
 /// Declares a table of a schema, with fields as `slot name: type` in schema order.
 ///
 /// Generates a type with an accessor per field, for use within the crate. Absent fields yield 0 for

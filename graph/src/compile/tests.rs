@@ -30,6 +30,7 @@ fn compiler<'c>(
         packer: None,
         registry,
         copies,
+        computed: Computed::new(),
         constants,
         shared,
         buffer: None,

@@ -1,5 +1,6 @@
 //! Instructions that replace a call of a delegate.
 
+use crate::budget::Computed;
 use crate::emit::{Emitter, tensor_info};
 use crate::error::Error;
 use crate::fold;
@@ -20,6 +21,8 @@ use torchlet_core::{Registry, Scalar, ScalarType};
 pub(super) struct Context<'c, 'p> {
     /// Named data.
     pub(super) named: &'c crate::Named<'c, 'p>,
+    /// Budget of constants that delegates compute.
+    pub(super) computed: Computed,
     /// Kernels for constant folding.
     pub(super) registry: &'c Registry<'c>,
     /// Operators that constant folding skips.
@@ -71,7 +74,7 @@ impl<'p> Lowered<'p> {
     ) -> Result<Bound<'p>, Error> {
         let argument = |arg: &usize| delegate::argument(method, *arg).unwrap_or(Argument::Number);
         let arguments: Vec<Argument> = args.iter().map(argument).collect();
-        let mut bound = delegate::read(self.blob, context.named, &arguments)?;
+        let mut bound = delegate::read(self.blob, context.named, &arguments, &context.computed)?;
         widen::run(&mut bound.graph);
         portable::run(&mut bound.graph)?;
         fold::run_but(&mut bound.graph, context.registry, context.left)?;

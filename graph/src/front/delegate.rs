@@ -3,6 +3,7 @@
 use super::vulkan::{self, Argument, Bound};
 use super::{vgf, xnnpack};
 use crate::blob;
+use crate::budget::Computed;
 use crate::error::Error;
 use crate::graph::{Graph, Value};
 use crate::method::{Delegate, Instruction, Method, MethodValue};
@@ -30,10 +31,18 @@ pub fn is_exported_for_device(backend: &str) -> bool {
     backend == vulkan::BACKEND
 }
 
+/// Backends whose delegates run only compiled, with the names of their formats.
+const ONLY_COMPILED: [(&str, &str); 2] = [(xnnpack::BACKEND, "XNNPACK"), (vgf::BACKEND, "VGF")];
+
 /// Whether delegates of a backend run only compiled: this compiler reads them, and none of the
 /// project's backends runs them as exported.
 pub fn runs_only_compiled(backend: &str) -> bool {
-    [xnnpack::BACKEND, vgf::BACKEND].contains(&backend)
+    only_compiled(backend).is_some()
+}
+
+/// The format of delegates that run only compiled; `None` for other backends.
+pub(crate) fn only_compiled(backend: &str) -> Option<&'static str> {
+    ONLY_COMPILED.iter().find(|(id, _)| *id == backend).map(|(_, name)| *name)
 }
 
 /// Reads the keys of the named data that a delegate uses; `None` if its format is unknown.
@@ -59,7 +68,8 @@ pub(crate) fn is_for_device(delegate: &Delegate<'_>) -> bool {
     !runs_only_compiled(&delegate.backend)
 }
 
-/// Reads the graph of a delegate, and binds it to the arguments of a call.
+/// Reads the graph of a delegate, and binds it to the arguments of a call. `computed` is shared by
+/// all delegates of the program.
 ///
 /// # Errors
 /// The bytes are malformed, data is missing, or the arguments do not fit.
@@ -67,12 +77,13 @@ pub(crate) fn read<'p>(
     bytes: &'p [u8],
     named: &Named<'_, 'p>,
     arguments: &[Argument],
+    computed: &Computed,
 ) -> Result<Bound<'p>, Error> {
     if xnnpack::is_blob(bytes) {
         return xnnpack::read(bytes, named, arguments);
     }
     if vgf::is_blob(bytes) {
-        return vgf::read(bytes, arguments);
+        return vgf::read(bytes, arguments, computed);
     }
     if !blob::is_blob(bytes) {
         return Bound::new(vulkan::read(bytes, named)?, arguments);
@@ -109,7 +120,7 @@ fn fits(graph: &Graph<'_>, id: usize, argument: &Argument) -> bool {
 }
 
 /// Returns the graph of a delegate, with the arguments of its call as inputs and outputs; `None` if
-/// the format is unknown.
+/// the format is unknown. `computed` is shared by all delegates of the program.
 ///
 /// # Errors
 /// The graph is malformed or unsupported, is not called exactly once, or has fused calls already.
@@ -118,9 +129,10 @@ pub(crate) fn graph_of<'p>(
     method: &Method<'p>,
     delegate: usize,
     named: &Named<'_, 'p>,
+    computed: &Computed,
 ) -> Option<Result<Graph<'p>, Error>> {
     let readable = method.delegates.get(delegate).filter(|delegate| is_readable(delegate))?;
-    Some(read_once(method, delegate, &readable.processed, named))
+    Some(read_once(method, delegate, &readable.processed, named, computed))
 }
 
 fn read_once<'p>(
@@ -128,6 +140,7 @@ fn read_once<'p>(
     delegate: usize,
     processed: &Cow<'p, [u8]>,
     named: &Named<'_, 'p>,
+    computed: &Computed,
 ) -> Result<Graph<'p>, Error> {
     let Cow::Borrowed(bytes) = *processed else {
         return Err(Error::unsupported(
@@ -145,7 +158,7 @@ fn read_once<'p>(
     let arguments = arguments.ok_or_else(|| {
         Error::unsupported("a delegate call with an argument other than a tensor or scalar")
     })?;
-    let graph = read(bytes, named, &arguments)?.graph;
+    let graph = read(bytes, named, &arguments, computed)?.graph;
     match graph.nodes.iter().any(|node| !node.parts.is_empty()) {
         true => Err(Error::unsupported("a delegate whose graph has calls that are already fused")),
         false => Ok(graph),

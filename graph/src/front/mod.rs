@@ -1,6 +1,7 @@
 //! Front ends: convert methods and delegate blobs to graphs.
 
 mod constants;
+mod convolution;
 pub(crate) mod delegate;
 mod formats;
 mod header;

@@ -375,6 +375,17 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         takes(&alone, &node)
     }
 
+    /// Adds a call if a processor supports it; see [`is_taken`](Self::is_taken).
+    pub(super) fn call_if_taken(
+        &mut self,
+        operator: Operator,
+        args: &[ValueId],
+        out: ValueId,
+        takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+    ) -> Option<()> {
+        self.is_taken(operator, args, out, takes).then(|| self.call(operator, args, out))
+    }
+
     /// Adds a call. The inputs must never be overwritten in place (see
     /// [`is_lasting`](Self::is_lasting)).
     pub(super) fn call(&mut self, operator: Operator, inputs: &[ValueId], out: ValueId) {

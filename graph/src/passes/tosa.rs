@@ -17,9 +17,11 @@
 //! become the other one.
 
 mod layers;
+mod windows;
 
-pub(crate) use layers::symmetric_padding;
+pub(crate) use windows::{padded, symmetric_padding, window_count};
 
+use super::constant::decode;
 use super::rewrite::{Rewriter, each_call};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::{ClampArgs, LookupArgs, Operator, TosaRescaleArgs};
@@ -94,19 +96,16 @@ impl Rescale {
         }
         let call = TosaRescaleArgs::of(node).ok()?;
         let flag = |id: ValueId| rewriter.flag(Some(&id), false);
-        let (of, multipliers) = rewriter.constant(call.multiplier)?;
-        let size = of.scalar_type.size();
-        let signed = |bytes: &[u8]| {
-            let bits = bytes.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
-            let unused = 64 - 8 * size.min(8) as u32;
-            (bits << unused).cast_signed() >> unused
+        let integers = |id: ValueId, types: &[ScalarType]| -> Option<Vec<i64>> {
+            let (of, data) = rewriter.constant(id)?;
+            types.contains(&of.scalar_type).then_some(())?;
+            Some(decode(of.scalar_type, data)?.map(|number| number as i64).collect())
         };
-        let multipliers: Vec<i64> = multipliers.chunks_exact(size).map(signed).collect();
-        let (_, shifts) = rewriter.constant(call.shift)?;
-        let is_shift = |shift: &u8| *shift < 63;
-        let all = shifts.len() == multipliers.len() && shifts.iter().all(is_shift);
-        let shifts = shifts.iter().map(|shift| (*shift).into()).collect();
-        (all && !multipliers.is_empty()).then_some(Rescale {
+        let multipliers = integers(call.multiplier, &[ScalarType::Int, ScalarType::Short])?;
+        let shifts = integers(call.shift, &[ScalarType::Char])?.into_iter();
+        let shifts = shifts.map(|shift| u32::try_from(shift).ok().filter(|shift| *shift < 63));
+        let shifts = shifts.collect::<Option<Vec<u32>>>()?;
+        (shifts.len() == multipliers.len() && !shifts.is_empty()).then_some(Rescale {
             input: call.input,
             multipliers,
             shifts,
@@ -172,12 +171,7 @@ fn lookup(
     takes: Takes<'_>,
 ) -> Option<()> {
     let lut = constant(rewriter, ScalarType::Char, table);
-    let args = [input, lut];
-    if !rewriter.is_taken(Operator::Q8TA_LOOKUP, &args, out, takes) {
-        return None;
-    }
-    rewriter.call(Operator::Q8TA_LOOKUP, &args, out);
-    Some(())
+    rewriter.call_if_taken(Operator::Q8TA_LOOKUP, &[input, lut], out, takes)
 }
 
 /// Adds a constant with one dim.

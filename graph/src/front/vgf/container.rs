@@ -11,10 +11,10 @@ use crate::budget::Budget;
 use crate::error::Error;
 use alloc::format;
 use alloc::vec::Vec;
-use torchlet_core::format::flatbuffer::{Table, Vector};
+use torchlet_core::format::flatbuffer::{Item, Table, Vector};
 
 /// Magic bytes of a file, and of older files.
-const MAGIC: [[u8; 4]; 2] = [*b"VGF1", 0xF0E1_D2C3u32.to_le_bytes()];
+pub(crate) const MAGIC: [[u8; 4]; 2] = [*b"VGF1", 0xF0E1_D2C3u32.to_le_bytes()];
 /// Size of the header in bytes.
 const HEADER: usize = 128;
 /// Header offsets of the position and size of each section.
@@ -43,6 +43,10 @@ pub struct Container<'p> {
     pub inputs: Vec<usize>,
     /// Outputs of the model, as indices of resources.
     pub outputs: Vec<usize>,
+    /// Names of the inputs, if the exporter kept them.
+    pub input_names: Vec<&'p str>,
+    /// Names of the outputs, if the exporter kept them.
+    pub output_names: Vec<&'p str>,
     /// Tensors, buffers and images.
     pub resources: Vec<Resource>,
     /// Constants.
@@ -276,6 +280,8 @@ impl<'p> Container<'p> {
             segments: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
+            input_names: Vec::new(),
+            output_names: Vec::new(),
             resources: read_resources(resources, &mut budget)?,
             constants: read_constants(constants, &mut budget)?,
             size: bytes.len(),
@@ -287,6 +293,8 @@ impl<'p> Container<'p> {
             }
             container.inputs = slots(table.inputs()?, &mut budget)?;
             container.outputs = slots(table.outputs()?, &mut budget)?;
+            container.input_names = texts(table.input_names()?, &mut budget)?;
+            container.output_names = texts(table.output_names()?, &mut budget)?;
         }
         Ok(container)
     }
@@ -346,15 +354,20 @@ fn read_modules<'p>(section: &'p [u8], budget: &mut Budget) -> Result<Vec<Module
     for module in budget.all(ModulesTable(Table::root(section)?).modules()?)? {
         let code = match (module.language()?, module.code()?) {
             (0, _) | (_, None) => Code::Absent,
-            (1, Some(code)) => Code::SpirV(code.words()?.bytes()),
-            (2, Some(code)) => Code::Glsl(TextTable(code.0).text()?.unwrap_or("")),
-            (3, Some(code)) => Code::Hlsl(TextTable(code.0).text()?.unwrap_or("")),
+            (1, Some(code)) => {
+                let words = code.words()?.bytes();
+                budget.spend(words.len())?;
+                Code::SpirV(words)
+            }
+            (2, Some(code)) => Code::Glsl(budget.text(TextTable(code.0).text()?)?),
+            (3, Some(code)) => Code::Hlsl(budget.text(TextTable(code.0).text()?)?),
             (other, _) => {
                 return Err(Error::Unsupported(format!("VGF code type {other}: expected 1 to 3")));
             }
         };
-        let (name, entry) = (module.name()?.unwrap_or(""), module.entry_point()?.unwrap_or(""));
-        modules.push(Module { kind: kind(module.kind()?)?, name, entry_point: entry, code });
+        let (name, entry_point) =
+            (budget.text(module.name()?)?, budget.text(module.entry_point()?)?);
+        modules.push(Module { kind: kind(module.kind()?)?, name, entry_point, code });
     }
     Ok(modules)
 }
@@ -364,10 +377,16 @@ fn slots(vector: Vector<'_, SlotTable<'_>>, budget: &mut Budget) -> Result<Vec<u
     slots.map(|slot| Ok(index(slot.resource()?))).collect()
 }
 
+fn texts<'p>(vector: Vector<'p, &'p str>, budget: &mut Budget) -> Result<Vec<&'p str>, Error> {
+    budget.spend(vector.len().saturating_mul(<&str as Item<'_>>::SIZE))?;
+    // Each string is counted before the next one is decoded.
+    vector.iter().map(|text| budget.text(Some(text?))).collect()
+}
+
 fn read_segment<'p>(table: &SegmentTable<'p>, budget: &mut Budget) -> Result<Segment<'p>, Error> {
     let mut bindings = Vec::new();
-    for set in budget.all(table.sets()?)? {
-        let number = set.set()?;
+    for (position, set) in (0..).zip(budget.all(table.sets()?)?) {
+        let number = set.set()?.and_then(|number| u32::try_from(number).ok()).unwrap_or(position);
         for slot in budget.all(set.bindings()?)? {
             let (binding, resource) = (slot.binding()?, index(slot.resource()?));
             bindings.push(Binding { set: number, binding, resource });
@@ -383,7 +402,7 @@ fn read_segment<'p>(table: &SegmentTable<'p>, budget: &mut Budget) -> Result<Seg
     }
     Ok(Segment {
         kind: kind(table.kind()?)?,
-        name: table.name()?.unwrap_or(""),
+        name: budget.text(table.name()?)?,
         module: index(table.module()?),
         bindings,
         constants,

@@ -8,14 +8,15 @@ use super::builder::Builder;
 use super::ops::{Op, operands, zero_point};
 use super::spirv::{Id, TensorType};
 use crate::error::Error;
+use crate::front::convolution::Convolution;
 use crate::graph::{Value, ValueId};
 use crate::operators::Operator;
-use crate::passes::tosa::symmetric_padding;
-use alloc::borrow::Cow;
+use crate::passes::tosa::{padded, symmetric_padding, window_count};
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
+use torchlet_core::rules::window::Window;
 
 /// Permutation from channels-last to channels-first, and its inverse, for this many spatial dims.
 fn channels_first(dims: usize) -> Vec<usize> {
@@ -86,22 +87,13 @@ pub(super) fn convolution(
         }
         _ => return Err(bad()),
     };
-    // Sizes of the result, which are exact in TOSA.
     let mut sizes = vec![from.first().copied().unwrap_or(1)];
-    for at in 0..dims {
-        let (Some(size), Some(kernel), Some([before, after])) =
-            (from.get(at + 1), kernel.get(at), pad.get(at))
-        else {
-            return Err(bad());
-        };
-        let (stride, dilation) =
-            (stride.get(at).copied().unwrap_or(1), dilation.get(at).copied().unwrap_or(1));
-        let window = (*kernel as i64).checked_sub(1).and_then(|it| it.checked_mul(dilation));
-        let room = (*size as i64).checked_add(*before).and_then(|it| it.checked_add(*after));
-        let room =
-            room.zip(window).and_then(|(room, window)| room.checked_sub(window)?.checked_sub(1));
-        let steps = room.filter(|room| *room >= 0).and_then(|room| (room / stride).checked_add(1));
-        sizes.push(steps.and_then(|steps| usize::try_from(steps).ok()).ok_or_else(bad)?);
+    let mut symmetric = Vec::new();
+    let spatial = from.iter().skip(1).zip(&kernel).zip(&pad).zip(stride.iter().zip(&dilation));
+    for (((size, kernel), pad), (stride, dilation)) in spatial {
+        let steps = [*stride, *dilation];
+        sizes.push(window_count(*size, *kernel, *pad, steps).ok_or_else(bad)?);
+        symmetric.push(symmetric_padding(*size, *kernel, *pad, steps));
     }
     sizes.push(channels);
     let bias = bias(b, bias_id, channels)?;
@@ -126,28 +118,25 @@ pub(super) fn convolution(
         _ => b.permute(weight, &channels_first(dims))?,
     };
     let input = b.permute(input, &channels_first(dims))?;
-    let symmetric = (0..dims).map(|at| {
-        let (size, made) = (*from.get(at + 1)?, *sizes.get(at + 1)?);
-        let steps = [*stride.get(at)?, *dilation.get(at)?];
-        symmetric_padding(size, *kernel.get(at)?, made, *pad.get(at)?, steps)
-    });
-    let (input, padding) = evened(b, input, symmetric.collect(), &pad, 0.0)?;
-    let zeros = vec![0; dims];
-    let inputs = [
-        input,
-        weight,
-        bias,
-        b.ints(&stride),
-        b.ints(&padding),
-        b.ints(&dilation),
-        b.flag(false),
-        b.ints(&zeros),
-        b.int(groups as i64),
-    ];
+    let (input, padding) = evened(b, input, symmetric.into_iter().collect(), &pad, 0.0)?;
+    let convolution =
+        Convolution { stride, padding, dilation, transposed: None, groups: groups as i64 };
     let order = channels_first(dims);
     let made: Vec<usize> = order.iter().filter_map(|dim| sizes.get(*dim).copied()).collect();
-    let made = b.call(Operator::CONVOLUTION, &inputs, out.scalar_type, &made);
+    let made = convolve(b, convolution, [input, weight, bias], out, &made);
     b.permute(made, &channels_last(dims))
+}
+
+/// Adds a convolution with a result of this shape.
+fn convolve(
+    b: &mut Builder<'_, '_>,
+    convolution: Convolution,
+    operands: [ValueId; 3],
+    out: &TensorType,
+    sizes: &[usize],
+) -> ValueId {
+    let (operator, inputs) = convolution.call(operands, &mut |value| b.push(value));
+    b.call(operator, &inputs, out.scalar_type, sizes)
 }
 
 /// Pads a channels-first image unless a symmetric padding gives the same windows. Returns the
@@ -186,11 +175,9 @@ pub(super) fn transposed(
         return Err(Error::invalid("weights for another number of input channels"));
     }
     let size = |size: usize, kernel: usize, at: usize| {
-        let (stride, [before, after]) = (*stride.get(at)?, *out_pad.get(at)?);
-        let steps = (size as i64).checked_sub(1)?.checked_mul(stride)?;
-        let whole = steps.checked_add(kernel as i64)?;
-        let size = whole.checked_add(before)?.checked_add(after)?;
-        Some([usize::try_from(whole).ok()?, usize::try_from(size).ok()?])
+        let window = Window::new(i64::try_from(kernel).ok()?, *stride.get(at)?, 0, 1)?;
+        let whole = window.transposed(size, 0)?;
+        Some([whole, padded(whole, *out_pad.get(at)?)?])
     };
     let sizes = size(height, tall, 0).zip(size(width, wide, 1));
     let ([whole_tall, made_tall], [whole_wide, made_wide]) =
@@ -216,28 +203,18 @@ pub(super) fn transposed(
             (*before <= 0 && (0..*stride).contains(&more)).then_some([-before, more])
         })
         .collect();
-    let (padding, output_padding) = match &plain {
-        Some(plain) => plain.iter().map(|[pad, more]| (*pad, *more)).unzip(),
-        None => (vec![0, 0], vec![0, 0]),
-    };
-    let inputs = [
-        input,
-        weight,
-        if plain.is_some() { bias } else { b.none() },
-        b.ints(&stride),
-        b.ints(&padding),
-        b.ints(&[1, 1]),
-        b.flag(true),
-        b.ints(&output_padding),
-        b.int(1),
-    ];
-    let of = out.scalar_type;
-    let found = if plain.is_some() {
+    let dilation = vec![1, 1];
+    let found = if let Some(plain) = plain {
+        let (padding, more) = plain.into_iter().map(|[pad, more]| (pad, more)).unzip();
+        let convolution =
+            Convolution { stride, padding, dilation, transposed: Some(more), groups: 1 };
         let sizes = [batch, channels, made_tall, made_wide];
-        b.call(Operator::CONVOLUTION, &inputs, of, &sizes)
+        convolve(b, convolution, [input, weight, bias], out, &sizes)
     } else {
-        let sizes = [batch, channels, whole_tall, whole_wide];
-        let whole = b.call(Operator::CONVOLUTION, &inputs, of, &sizes);
+        let (padding, transposed) = (vec![0, 0], Some(vec![0, 0]));
+        let convolution = Convolution { stride, padding, dilation, transposed, groups: 1 };
+        let (none, sizes) = (b.none(), [batch, channels, whole_tall, whole_wide]);
+        let whole = convolve(b, convolution, [input, weight, none], out, &sizes);
         let all: Vec<[i64; 2]> = [[0, 0]; 2].iter().chain(&out_pad).copied().collect();
         let cut = b.pad(whole, &all, 0.0)?;
         let (bias, one) = (b.view(bias, &[1, channels, 1, 1])?, b.int(1));
@@ -266,27 +243,21 @@ fn pool(b: &mut Builder<'_, '_>, [kernel, stride, pad, input]: [Id; 4]) -> Resul
     let &[batch, height, width, channels] = &b.sizes(input)?[..] else {
         return Err(Error::invalid("an input of another rank than 4"));
     };
-    let mut made = [batch, height, width, channels];
-    for (at, size) in [height, width].into_iter().enumerate() {
-        let (kernel, stride, pad) = (kernel.get(at), stride.get(at), pad.get(at));
-        let steps = kernel.zip(stride).zip(pad).and_then(|((kernel, stride), [before, after])| {
-            let fits = (0..*kernel).contains(before) && (0..*kernel).contains(after);
-            let room = i64::try_from(size).ok()?.checked_add(before + after)? - kernel;
-            (fits && room >= 0).then_some((room / stride).checked_add(1)?)
-        });
-        let steps = steps.and_then(|steps| usize::try_from(steps).ok());
-        let steps = steps.ok_or_else(|| Error::invalid("a window or its padding is too large"))?;
-        if let Some(made) = made.get_mut(at + 1) {
-            *made = steps;
-        }
+    let mut made = Vec::new();
+    let mut symmetric = Vec::new();
+    let spatial = [height, width].into_iter().zip(&kernel).zip(&stride).zip(&pad);
+    for (((size, kernel), stride), pad) in spatial {
+        let (taps, steps) = (usize::try_from(*kernel).unwrap_or(0), [*stride, 1]);
+        let fits = pad.iter().all(|pad| (0..*kernel).contains(pad));
+        let count = window_count(size, taps, *pad, steps).filter(|_| fits);
+        made.push(count.ok_or_else(|| Error::invalid("a window or its padding is too large"))?);
+        symmetric
+            .push(symmetric_padding(size, taps, *pad, steps).filter(|found| *found <= kernel / 2));
     }
-    let symmetric = [height, width].into_iter().enumerate().map(|(at, size)| {
-        let (kernel, stride, pad) = (*kernel.get(at)?, *stride.get(at)?, *pad.get(at)?);
-        let window = usize::try_from(kernel).ok()?;
-        let found = symmetric_padding(size, window, *made.get(at + 1)?, pad, [stride, 1])?;
-        (found <= kernel / 2).then_some(found)
-    });
-    let symmetric = symmetric.collect();
+    let (symmetric, &[tall, wide]) = (symmetric.into_iter().collect(), &made[..]) else {
+        return Err(Error::invalid("an input of another rank than 4"));
+    };
+    let made = [batch, tall, wide, channels];
     Ok(Pool { input, kernel, stride, pad, symmetric, made })
 }
 
@@ -327,13 +298,11 @@ pub(super) fn average(
     ];
     let mut found = b.call(Operator::AVG_POOL2D, &inputs, of, &made);
     if !is_plain {
-        if tall.saturating_mul(wide) > 1 << 22 {
-            return Err(Error::unsupported("a large image with asymmetric padding"));
-        }
-        let parts = parts(&pad, &kernel, &stride, [from.get(1), from.get(2)], [tall, wide]);
-        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.to_le_bytes()).collect();
         let shape = TensorType { scalar_type: ScalarType::Float, sizes: vec![1, 1, tall, wide] };
-        let counts = b.constant(&shape, Cow::Owned(bytes))?;
+        let counts = b.computed(&shape, || {
+            let parts = parts(&pad, &kernel, &stride, [from.get(1), from.get(2)], [tall, wide]);
+            Ok(parts.into_iter().flat_map(f32::to_le_bytes).collect())
+        })?;
         let counts = b.cast(counts, of)?;
         found = b.same(Operator::DIV_TENSOR, &[found, counts])?;
     }

@@ -8,32 +8,36 @@
 //! foreign shaders, are unsupported.
 
 mod builder;
+mod calls;
 mod container;
 mod layers;
 mod nodes;
 mod ops;
+mod program;
 mod schema;
 mod spectral;
 mod spirv;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Computed};
 use crate::error::Error;
 use crate::front::Summary;
 use crate::front::vulkan::{Argument, Bound};
-use crate::graph::{Graph, Tensor, Value, ValueId};
-use crate::operators::Operator;
+use crate::graph::{Tensor, ValueId};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use builder::Builder;
-pub(crate) use container::is_blob;
+use calls::Calls;
 pub use container::{
     Binding, Category, Code, Constant, Container, Module, Resource, Segment, SegmentKind, sections,
 };
+pub(crate) use container::{MAGIC, is_blob};
+pub(crate) use program::program;
 use spirv::{Id, Step, TensorType};
 use torchlet_core::ScalarType;
+use torchlet_core::layout::MAX_RANK;
 
 /// Backend id of VGF delegates.
 pub const BACKEND: &str = "VgfBackend";
@@ -47,8 +51,8 @@ pub(crate) fn summarize(bytes: &[u8]) -> Result<Summary, Error> {
     container.check()?;
     let mut budget = Budget::of(bytes);
     let mut calls = Vec::new();
-    for (at, segment) in container.segments.iter().enumerate() {
-        let Some((module, code)) = graph_module(&container, at, &mut budget)? else {
+    for segment in &container.segments {
+        let Some((module, code)) = graph_module(&container, segment, &mut budget)? else {
             calls.push(format!("compute segment {:?}", segment.name));
             continue;
         };
@@ -64,12 +68,11 @@ pub(crate) fn summarize(bytes: &[u8]) -> Result<Summary, Error> {
 /// The module of a graph segment and the name of its entry point; `None` for a compute segment.
 fn graph_module<'c>(
     container: &'c Container<'_>,
-    segment: usize,
+    segment: &Segment<'_>,
     budget: &mut Budget,
 ) -> Result<Option<(spirv::Module, &'c str)>, Error> {
-    let found = container.segments.get(segment);
-    let found = found.filter(|segment| segment.kind == SegmentKind::Graph);
-    let Some(module) = found.and_then(|segment| container.modules.get(segment.module)) else {
+    let found = container.modules.get(segment.module);
+    let Some(module) = found.filter(|_| segment.kind == SegmentKind::Graph) else {
         return Ok(None);
     };
     match module.code {
@@ -83,15 +86,19 @@ fn graph_module<'c>(
 }
 
 /// Reads the graph of a delegate from its processed bytes, and binds it to the arguments of a call:
-/// the inputs of the model sequence, then its outputs.
+/// the inputs of the model sequence, then its outputs. `computed` is shared by all delegates of the
+/// program.
 ///
 /// # Errors
 /// The file is malformed or has a compute segment, a call is unsupported, or the arguments do not
 /// fit.
-pub(crate) fn read<'p>(bytes: &'p [u8], arguments: &[Argument]) -> Result<Bound<'p>, Error> {
+pub(crate) fn read<'p>(
+    bytes: &'p [u8],
+    arguments: &[Argument],
+    computed: &Computed,
+) -> Result<Bound<'p>, Error> {
     let container = Container::read(bytes)?;
     container.check()?;
-    let mut budget = Budget::of(bytes);
     let (inputs, outputs) = (&container.inputs, &container.outputs);
     if inputs.len() + outputs.len() != arguments.len() || outputs.is_empty() {
         return Err(Error::Invalid(format!(
@@ -101,109 +108,148 @@ pub(crate) fn read<'p>(bytes: &'p [u8], arguments: &[Argument]) -> Result<Bound<
             arguments.len()
         )));
     }
-    let mut graph = Graph::default();
-    let mut left = builder::MAX_OWN_BYTES;
-    // Tensors by the index of their resource.
-    let mut resources: BTreeMap<usize, ValueId> = BTreeMap::new();
+    let mut sequence = Sequence {
+        container: &container,
+        budget: Budget::of(bytes),
+        calls: Calls::new(computed.clone()),
+        values: BTreeMap::new(),
+    };
     let arguments = arguments.split_at_checked(inputs.len()).unwrap_or_default();
     for (resource, argument) in inputs.iter().zip(arguments.0) {
-        let value = input(&mut graph, &container, *resource, argument)?;
-        define(&mut resources, *resource, value)?;
+        sequence.add_input(*resource, argument)?;
     }
-    for at in 0..container.segments.len() {
-        add_segment(&mut graph, &container, at, &mut resources, (&mut budget, &mut left))?;
+    for (at, segment) in container.segments.iter().enumerate() {
+        sequence.add_segment(at, segment)?;
     }
     for (resource, argument) in outputs.iter().zip(arguments.1) {
-        let value = resources.get(resource).copied();
-        let value = value
-            .ok_or_else(|| Error::Invalid(format!("VGF resource {resource} is never written")))?;
-        output(&mut graph, value, argument)?;
+        sequence.add_output(*resource, argument)?;
     }
-    Ok(Bound { first_output: graph.inputs.len(), graph })
+    Ok(Bound { first_output: inputs.len(), graph: sequence.calls.finish() })
 }
 
-fn define(
-    resources: &mut BTreeMap<usize, ValueId>,
-    resource: usize,
-    value: ValueId,
-) -> Result<(), Error> {
-    match resources.insert(resource, value) {
-        None => Ok(()),
-        Some(_) => Err(Error::Invalid(format!("VGF resource {resource} is written twice"))),
-    }
+/// The model sequence under translation.
+struct Sequence<'c, 'p> {
+    container: &'c Container<'p>,
+    budget: Budget,
+    calls: Calls<'p>,
+    /// Tensors by the index of their resource.
+    values: BTreeMap<usize, ValueId>,
 }
 
-/// Adds the calls of a segment.
-fn add_segment<'p>(
-    graph: &mut Graph<'p>,
-    container: &Container<'p>,
-    at: usize,
-    resources: &mut BTreeMap<usize, ValueId>,
-    (budget, left): (&mut Budget, &mut usize),
-) -> Result<(), Error> {
-    let Some(segment) = container.segments.get(at) else { return Ok(()) };
-    let Some((module, entry_point)) = graph_module(container, at, budget)? else {
-        return Err(Error::Unsupported(format!(
-            "VGF segment {at} ({:?}) is a compute shader: export the model without operators that \
-             VgfPartitioner lowers to shaders",
-            segment.name
-        )));
-    };
-    let named = |error: Error| match error {
-        Error::Unsupported(what) => {
-            Error::Unsupported(format!("VGF segment {at} ({:?}): {what}", segment.name))
+impl<'p> Sequence<'_, 'p> {
+    fn define(&mut self, resource: usize, value: ValueId) -> Result<(), Error> {
+        match self.values.insert(resource, value) {
+            None => Ok(()),
+            Some(_) => Err(Error::Invalid(format!("VGF resource {resource} is written twice"))),
         }
-        other => other,
-    };
-    let entry = module.entry(entry_point).map_err(named)?;
-    let resource = |[set, binding]: [u32; 2]| {
-        let mut bound = segment.bindings.iter();
-        let found = bound.find(|it| it.set == set && it.binding == binding);
-        found.map(|it| it.resource).ok_or_else(|| {
-            Error::Invalid(format!("VGF segment {at}: no resource at set {set}, binding {binding}"))
-        })
-    };
-    let outside = segment.constants.iter().filter_map(|(number, constant)| {
-        Some((*number, container.constants.get(*constant)?.bytes))
-    });
-    let mut builder = Builder::new(&module, graph, outside.collect(), left);
-    for (index, id) in &entry.body.inputs {
-        let (of, place) = entry.inputs.get(*index).copied().unwrap_or_default();
-        let resource = resource(place)?;
-        let value = resources.get(&resource).copied();
-        let value = value.ok_or_else(|| {
-            Error::Invalid(format!("VGF resource {resource} is read before it is written"))
-        })?;
-        expect(&builder, &module, of, value)?;
-        builder.define(*id, vec![value])?;
     }
-    for step in &entry.body.steps {
-        match step {
-            Step::Call(call) => nodes::add(&mut builder, call).map_err(named)?,
-            Step::Extract { result, from, index } => {
-                let item = builder.items(*from)?.get(*index).copied();
-                let item = item.ok_or_else(|| Error::invalid("SPIR-V: an item out of range"))?;
-                builder.define(*result, vec![item])?;
+
+    fn value(&self, resource: usize) -> Result<ValueId, Error> {
+        let value = self.values.get(&resource).copied();
+        value.ok_or_else(|| {
+            Error::Invalid(format!("VGF resource {resource} is read before it is written"))
+        })
+    }
+
+    /// Adds an input: an argument, converted to the resource's dtype and memory order.
+    fn add_input(&mut self, resource: usize, argument: &Argument) -> Result<(), Error> {
+        let of = tensor_type(self.container, resource)?;
+        let (tensor, order) = fitting(argument, &of)?;
+        let calls = &mut self.calls;
+        let given = calls.input(tensor);
+        let value = calls.cast(given, of.scalar_type)?;
+        let value = match order {
+            [] => calls.view(value, &of.sizes)?,
+            order if order.is_sorted() => value,
+            order => calls.permute(value, order)?,
+        };
+        self.define(resource, value)
+    }
+
+    /// Adds an output: a tensor, converted to the argument's dtype and memory order.
+    fn add_output(&mut self, resource: usize, argument: &Argument) -> Result<(), Error> {
+        let value = self.value(resource)?;
+        let calls = &mut self.calls;
+        let (scalar_type, sizes) = (calls.scalar_type(value)?, calls.sizes(value)?);
+        let (tensor, order) = fitting(argument, &TensorType { scalar_type, sizes })?;
+        let value = match order {
+            [] => calls.view(value, &[])?,
+            order if order.is_sorted() => value,
+            order => {
+                let mut places: Vec<usize> = (0..order.len()).collect();
+                places.sort_unstable_by_key(|place| order.get(*place).copied());
+                calls.permute(value, &places)?
+            }
+        };
+        let value = calls.cast(value, tensor.scalar_type)?;
+        calls.output(value)
+    }
+
+    /// Adds the calls of a segment.
+    fn add_segment(&mut self, at: usize, segment: &Segment<'p>) -> Result<(), Error> {
+        let container = self.container;
+        let Some((module, entry_point)) = graph_module(container, segment, &mut self.budget)?
+        else {
+            return Err(Error::Unsupported(format!(
+                "VGF segment {at} ({:?}) is a compute shader: export the model without operators \
+                 that VgfPartitioner lowers to shaders",
+                segment.name
+            )));
+        };
+        let named = |error: Error| match error {
+            Error::Unsupported(what) => {
+                Error::Unsupported(format!("VGF segment {at} ({:?}): {what}", segment.name))
+            }
+            other => other,
+        };
+        let entry = module.entry(entry_point).map_err(named)?;
+        let bound = segment.bindings.iter().rev().map(|it| ([it.set, it.binding], it.resource));
+        let bound: BTreeMap<[u32; 2], usize> = bound.collect();
+        let resource = |[set, binding]: [u32; 2]| {
+            bound.get(&[set, binding]).copied().ok_or_else(|| {
+                Error::Invalid(format!(
+                    "VGF segment {at}: no resource at set {set}, binding {binding}"
+                ))
+            })
+        };
+        let outside = segment.constants.iter().filter_map(|(number, constant)| {
+            Some((*number, container.constants.get(*constant)?.bytes))
+        });
+        let mut inputs = Vec::new();
+        for (index, id) in &entry.body.inputs {
+            let (of, place) = entry.inputs.get(*index).copied().unwrap_or_default();
+            inputs.push((*id, of, self.value(resource(place)?)?));
+        }
+        let mut builder = Builder::new(&module, &mut self.calls, outside.collect());
+        for (id, of, value) in inputs {
+            expect(&builder, of, value)?;
+            builder.define(id, vec![value])?;
+        }
+        for step in &entry.body.steps {
+            match step {
+                Step::Call(call) => nodes::add(&mut builder, call).map_err(named)?,
+                Step::Extract { result, from, index } => {
+                    let item = builder.items(*from)?.get(*index).copied();
+                    let item =
+                        item.ok_or_else(|| Error::invalid("SPIR-V: an item out of range"))?;
+                    builder.define(*result, vec![item])?;
+                }
             }
         }
+        let mut outputs = Vec::new();
+        for (index, id) in &entry.body.outputs {
+            let (of, place) = entry.outputs.get(*index).copied().unwrap_or_default();
+            let value = builder.read(*id)?;
+            expect(&builder, of, value)?;
+            outputs.push((resource(place)?, value));
+        }
+        outputs.into_iter().try_for_each(|(resource, value)| self.define(resource, value))
     }
-    for (index, id) in &entry.body.outputs {
-        let (of, place) = entry.outputs.get(*index).copied().unwrap_or_default();
-        let value = builder.read(*id)?;
-        expect(&builder, &module, of, value)?;
-        define(resources, resource(place)?, value)?;
-    }
-    Ok(())
 }
 
 /// Checks that a tensor has the type of an input or output of the graph.
-fn expect(
-    builder: &Builder<'_, '_>,
-    module: &spirv::Module,
-    of: Id,
-    value: ValueId,
-) -> Result<(), Error> {
-    let (of, found) = (module.tensor(of)?, builder.tensor(value)?);
+fn expect(builder: &Builder<'_, '_>, of: Id, value: ValueId) -> Result<(), Error> {
+    let (of, found) = (builder.module.tensor(of)?, builder.tensor(value)?);
     match of.scalar_type == found.scalar_type && of.sizes == found.sizes {
         true => Ok(()),
         false => Err(Error::Invalid(format!(
@@ -211,6 +257,26 @@ fn expect(
             of.scalar_type, of.sizes, found.scalar_type, found.sizes
         ))),
     }
+}
+
+/// Type and shape of a resource.
+///
+/// # Errors
+/// The resource is missing, or is not a contiguous tensor of a known format.
+fn tensor_type(container: &Container<'_>, resource: usize) -> Result<TensorType, Error> {
+    let described = container.resources.get(resource);
+    let described = described.ok_or_else(|| Error::invalid("a VGF resource is missing"))?;
+    if !described.is_contiguous() {
+        return Err(Error::Unsupported(format!("VGF resource {resource}: strided tensors")));
+    }
+    let sizes = described.shape.iter().map(|size| usize::try_from(*size).ok());
+    let sizes = sizes.collect::<Option<Vec<usize>>>().filter(|sizes| sizes.len() <= MAX_RANK);
+    let sizes = sizes.ok_or_else(|| {
+        Error::Unsupported(format!(
+            "VGF resource {resource}: expected a fixed shape of at most {MAX_RANK} dims"
+        ))
+    })?;
+    Ok(TensorType { scalar_type: scalar_type(described)?, sizes })
 }
 
 /// The dtype of a resource's format.
@@ -231,26 +297,6 @@ fn scalar_type(resource: &Resource) -> Result<ScalarType, Error> {
     })
 }
 
-fn new_tensor(graph: &mut Graph<'_>, tensor: Tensor<'static>) -> ValueId {
-    graph.values.push(Value::Tensor(tensor));
-    graph.values.len() - 1
-}
-
-fn like(of: &TensorType) -> Tensor<'static> {
-    Tensor {
-        scalar_type: of.scalar_type,
-        host_type: of.scalar_type,
-        sizes: of.sizes.clone(),
-        dynamic: false,
-        data: None,
-        changes: None,
-    }
-}
-
-fn call(graph: &mut Graph<'_>, operator: Operator, args: Vec<ValueId>) {
-    graph.nodes.push(crate::graph::Node::new(operator, args));
-}
-
 /// Whether tensors of two dtypes have the same bits: SPIR-V integers are signless.
 fn have_same_bits(one: ScalarType, other: ScalarType) -> bool {
     let signless = |of: ScalarType| match of {
@@ -260,13 +306,6 @@ fn have_same_bits(one: ScalarType, other: ScalarType) -> bool {
         of => of,
     };
     signless(one) == signless(other)
-}
-
-/// Arguments of a call that converts a tensor to the dtype of its output.
-fn cast_args(graph: &mut Graph<'_>, value: ValueId, out: ValueId) -> Vec<ValueId> {
-    graph.values.extend([Value::None, Value::Bool(false)]);
-    let (none, no) = (graph.values.len() - 2, graph.values.len() - 1);
-    vec![value, none, none, none, none, no, none, out]
 }
 
 /// Describes the tensor that an argument has as an input or output of the sequence, and its dim
@@ -299,88 +338,5 @@ fn fitting<'a>(
     Ok((tensor, order))
 }
 
-/// Adds an input: an argument, converted to the resource's dtype and memory order.
-fn input(
-    graph: &mut Graph<'_>,
-    container: &Container<'_>,
-    resource: usize,
-    argument: &Argument,
-) -> Result<ValueId, Error> {
-    let described = container.resources.get(resource);
-    let described = described.ok_or_else(|| Error::invalid("a VGF resource is missing"))?;
-    if !described.strides.is_empty() && !described.is_contiguous() {
-        return Err(Error::Unsupported(format!("VGF resource {resource}: strided tensors")));
-    }
-    let sizes = described.shape.iter().map(|size| usize::try_from(*size));
-    let sizes: Result<Vec<usize>, _> = sizes.collect();
-    let sizes = sizes.map_err(|_| Error::invalid("a VGF resource whose size is out of range"))?;
-    let of = TensorType { scalar_type: scalar_type(described)?, sizes };
-    let (tensor, order) = fitting(argument, &of)?;
-    let (order, sizes) = (order.to_vec(), tensor.sizes.clone());
-    let given_type = tensor.scalar_type;
-    let given = new_tensor(graph, tensor);
-    graph.inputs.push(given);
-    let mut value = given;
-    if given_type != of.scalar_type {
-        let out = new_tensor(graph, like(&TensorType { scalar_type: of.scalar_type, sizes }));
-        let args = cast_args(graph, value, out);
-        call(graph, Operator::TO_COPY, args);
-        value = out;
-    }
-    if order.is_empty() && !of.sizes.is_empty() {
-        value = reordered(graph, value, Operator::VIEW_COPY, &of.sizes, &of);
-    } else if !order.is_sorted() {
-        value = reordered(graph, value, Operator::PERMUTE_COPY, &order, &of);
-    }
-    Ok(value)
-}
-
-/// Adds a view or permutation.
-fn reordered(
-    graph: &mut Graph<'_>,
-    value: ValueId,
-    operator: Operator,
-    list: &[usize],
-    of: &TensorType,
-) -> ValueId {
-    // Sizes and dims fit into 32 bits.
-    graph.values.push(Value::IntList(list.iter().map(|item| *item as i64).collect()));
-    let list = graph.values.len() - 1;
-    let out = new_tensor(graph, like(of));
-    call(graph, operator, vec![value, list, out]);
-    out
-}
-
-/// Adds an output: a tensor, converted to the argument's dtype and memory order.
-fn output(graph: &mut Graph<'_>, value: ValueId, argument: &Argument) -> Result<(), Error> {
-    let found = graph.tensor(value).map(|it| (it.scalar_type, it.sizes.clone()));
-    let (scalar_type, sizes) = found.ok_or_else(|| Error::invalid("an output is no tensor"))?;
-    let of = TensorType { scalar_type, sizes };
-    let (tensor, order) = fitting(argument, &of)?;
-    let mut value = value;
-    let made = TensorType { scalar_type, sizes: tensor.sizes.clone() };
-    if order.is_empty() && !of.sizes.is_empty() {
-        value = reordered(graph, value, Operator::VIEW_COPY, &[], &made);
-    } else if !order.is_sorted() {
-        let mut places: Vec<usize> = (0..order.len()).collect();
-        places.sort_unstable_by_key(|place| order.get(*place).copied());
-        value = reordered(graph, value, Operator::PERMUTE_COPY, &places, &made);
-    }
-    if tensor.scalar_type != scalar_type {
-        let out = new_tensor(graph, tensor);
-        let args = cast_args(graph, value, out);
-        call(graph, Operator::TO_COPY, args);
-        value = out;
-    }
-    // The emitter binds each output to a value of its own.
-    let is_taken = graph.outputs.contains(&value) || graph.inputs.contains(&value);
-    if is_taken || graph.tensor(value).is_some_and(|it| it.data.is_some()) {
-        let out = new_tensor(graph, like(&TensorType { scalar_type, sizes: made.sizes }));
-        graph.values.push(Value::None);
-        let none = graph.values.len() - 1;
-        call(graph, Operator::CLONE, vec![value, none, out]);
-        value = out;
-    }
-    graph.outputs.push(value);
-    Ok(())
-}
+#[cfg(test)]
+mod tests;

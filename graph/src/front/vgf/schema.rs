@@ -26,6 +26,8 @@ flatbuffer_table! { SequenceTable {
     0 segments: Vector<'a, SegmentTable<'a>>,
     1 inputs: Vector<'a, SlotTable<'a>>,
     2 outputs: Vector<'a, SlotTable<'a>>,
+    3 input_names: Vector<'a, &'a str>,
+    4 output_names: Vector<'a, &'a str>,
 } }
 flatbuffer_table! { SegmentTable {
     /// 0: compute, 1: graph.
@@ -41,7 +43,13 @@ flatbuffer_table! { SegmentTable {
     /// Newer files only; older ones number graph constants by position in `constants`.
     9 constant_bindings: Vector<'a, ConstantBindingTable<'a>>,
 } }
-flatbuffer_table! { SetTable { 0 bindings: Vector<'a, SlotTable<'a>>, 1 set: u32, } }
+flatbuffer_table! {
+    SetTable {
+        0 bindings: Vector<'a, SlotTable<'a>>,
+        /// Newer files only; negative or absent if position numbers the sets.
+        1 set: Option<i32>,
+    }
+}
 flatbuffer_table! {
     /// A binding and the index of the resource that is bound.
     SlotTable { 0 binding: u32, 1 resource: u32, }

@@ -6,7 +6,6 @@ use super::spirv::{Call, TensorType};
 use crate::error::Error;
 use crate::graph::ValueId;
 use crate::operators::Operator;
-use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -45,11 +44,10 @@ pub(super) fn transform(
         )));
     }
     let columns = if is_complex { width } else { width / 2 + 1 };
-    let expected = vec![batch, height, columns];
-    let declared = b.results(call)?;
+    let expected = [batch, height, columns];
     let fits = |of: &TensorType| of.sizes == expected && of.scalar_type == ScalarType::Float;
-    if declared.len() != 2 || !declared.iter().all(fits) {
-        return Err(Error::Invalid(format!("the results are not two tensors {expected:?}")));
+    if !b.two_results(call)?.into_iter().all(fits) {
+        return Err(Error::Invalid(format!("the results are not fp32 tensors {expected:?}")));
     }
     let sign = if inverse { 1.0 } else { -1.0 };
     // The rows of the matrix are the positions in the input.
@@ -101,12 +99,12 @@ fn matrices(
             let turns = (row * column % from) as f64 / from.max(1) as f64;
             sign * core::f64::consts::TAU * turns
         };
-        let values = (0..rows)
-            .flat_map(|row| (0..columns).map(move |column| (row, column)))
-            .flat_map(|(row, column)| (function(angle(row, column)) as f32).to_le_bytes());
         let of = TensorType { scalar_type: ScalarType::Float, sizes: vec![1, rows, columns] };
-        let data = Cow::Owned(values.collect());
-        b.constant(&of, data)
+        b.computed(&of, || {
+            let positions = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+            let values = positions.map(|(row, column)| function(angle(row, column)) as f32);
+            Ok(values.flat_map(f32::to_le_bytes).collect())
+        })
     };
     // Both operands of a batched multiplication have the batch.
     let (cosines, sines) = (matrix(b, libm::cos)?, matrix(b, libm::sin)?);

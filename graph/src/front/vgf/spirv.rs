@@ -11,6 +11,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use half::f16;
 use torchlet_core::ScalarType;
+use torchlet_core::layout::MAX_RANK;
 
 /// First word of a module.
 const MAGIC: u32 = 0x0723_0203;
@@ -52,13 +53,9 @@ mod op {
 const BINDING: u32 = 33;
 const DESCRIPTOR_SET: u32 = 34;
 
-/// Depth limit of nested constants: the largest rank, and some.
-const MAX_DEPTH: usize = 16;
-/// Limit on the bytes of constants that a module states in fewer bytes than they have.
-const MAX_CONSTANT_BYTES: usize = 1 << 26;
-
-/// Limit on the values of an attribute, such as a shape.
-const MAX_ATTRIBUTE: usize = 1 << 10;
+/// Limit on the values of an attribute: padding has two for each dim. A tensor's shape has fewer,
+/// but each of its values is stated in a few bytes, and copied for each result of its type.
+const MAX_ATTRIBUTE: usize = 2 * MAX_RANK;
 
 /// Id of a SPIR-V result.
 pub(super) type Id = u32;
@@ -84,6 +81,10 @@ pub(super) struct TensorType {
 impl TensorType {
     pub(super) fn numel(&self) -> Option<usize> {
         self.sizes.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size))
+    }
+
+    pub(super) fn bytes(&self) -> Option<usize> {
+        self.numel()?.checked_mul(self.scalar_type.size())
     }
 }
 
@@ -126,13 +127,6 @@ pub(super) struct Body {
     pub(super) inputs: BTreeMap<usize, Id>,
     pub(super) steps: Vec<Step>,
     pub(super) outputs: BTreeMap<usize, Id>,
-}
-
-/// Data of a constant: bytes in memory order.
-pub(super) enum Data {
-    Bytes(Vec<u8>),
-    /// Constant of the container, by its number.
-    Outside(u32),
 }
 
 /// A module with one data graph.
@@ -261,8 +255,10 @@ impl Module {
             })?,
             op::TYPE_ARRAY => self.add_type(words, |module, words| {
                 let item = module.type_id(words.next()?)?;
-                let len = module.index(words.next()?)?;
-                Ok(Type::Array { item, len })
+                match module.index(words.next()?)? {
+                    0 => Err(bad("an array without items")),
+                    len => Ok(Type::Array { item, len }),
+                }
             })?,
             op::TYPE_STRUCT => self.add_type(words, |module, words| {
                 let items = words.rest();
@@ -292,7 +288,10 @@ impl Module {
             op::CONSTANT_COMPOSITE => self.add_constant(words, |module, words| {
                 let items = words.rest();
                 items.iter().try_for_each(|id| module.constant(*id).map(drop))?;
-                Ok(Constant::Composite(items))
+                match items.is_empty() {
+                    true => Err(bad("a composite constant without items")),
+                    false => Ok(Constant::Composite(items)),
+                }
             })?,
             op::CONSTANT_COMPOSITE_REPLICATE => self.add_constant(words, |module, words| {
                 let item = words.next()?;
@@ -458,10 +457,16 @@ impl Module {
         let sizes = self.list(shape)?;
         let sizes: Option<Vec<usize>> =
             sizes.into_iter().map(|size| usize::try_from(size).ok()).collect();
-        let sizes = sizes.ok_or_else(|| bad("a negative size"))?;
+        let sizes = sizes.filter(|sizes| !sizes.contains(&0));
+        let sizes = sizes.ok_or_else(|| bad("a size that is not positive"))?;
+        if sizes.len() > MAX_RANK {
+            return Err(unsupported(&format!(
+                "a tensor of rank {}: expected at most {MAX_RANK}",
+                sizes.len()
+            )));
+        }
         let found = TensorType { scalar_type, sizes };
-        let bytes = found.numel().and_then(|numel| numel.checked_mul(scalar_type.size()));
-        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+        if found.bytes().is_none_or(|bytes| isize::try_from(bytes).is_err()) {
             return Err(bad("a tensor that exceeds the address space"));
         }
         if self.index(rank)? != found.sizes.len() {
@@ -498,7 +503,7 @@ impl Module {
 
     /// The values of a constant of integers, signed, in memory order.
     pub(super) fn list(&self, id: Id) -> Result<Vec<i64>, Error> {
-        let (of, bytes) = self.bytes(id)?;
+        let (of, bytes) = self.attribute(id)?;
         if of.is_floating() {
             return Err(Error::Invalid(format!("SPIR-V: id {id}: expected integers")));
         }
@@ -513,7 +518,7 @@ impl Module {
 
     /// The value of a constant that is one float or integer.
     pub(super) fn number(&self, id: Id) -> Result<f64, Error> {
-        let (of, bytes) = self.bytes(id)?;
+        let (of, bytes) = self.attribute(id)?;
         match (of, &bytes[..]) {
             (ScalarType::Float, [a, b, c, d]) => Ok(f32::from_le_bytes([*a, *b, *c, *d]).into()),
             (ScalarType::BFloat16, [a, b]) => Ok(f32::from_le_bytes([0, 0, *a, *b]).into()),
@@ -522,17 +527,21 @@ impl Module {
         }
     }
 
-    /// The contents of a constant that the module states.
-    fn bytes(&self, id: Id) -> Result<(ScalarType, Vec<u8>), Error> {
-        let scalar_type = self.scalar_type(self.constant(id)?.0, 0)?;
-        if self.numel(self.constant(id)?.0, 0)? > MAX_ATTRIBUTE {
-            return Err(bad("an attribute with too many values"));
+    /// Dtype and contents of an attribute.
+    fn attribute(&self, id: Id) -> Result<(ScalarType, Vec<u8>), Error> {
+        let (of, constant) = self.constant(id)?;
+        let (scalar_type, numel) = (self.scalar_type(*of, 0)?, self.numel(*of, 0)?);
+        if numel > MAX_ATTRIBUTE {
+            return Err(Error::Invalid(format!(
+                "SPIR-V: id {id}: expected at most {MAX_ATTRIBUTE} values of an attribute, found \
+                 {numel}"
+            )));
         }
-        match self.data(id)? {
-            Data::Bytes(bytes) => Ok((scalar_type, bytes)),
-            Data::Outside(_) => {
+        match constant {
+            Constant::Outside(_) => {
                 Err(unsupported("an attribute that is a constant outside the module"))
             }
+            _ => Ok((scalar_type, self.contents(id)?)),
         }
     }
 
@@ -541,7 +550,7 @@ impl Module {
         match self.type_of(id)? {
             Type::Scalar(found) => Ok(*found),
             Type::Tensor(found) => Ok(found.scalar_type),
-            Type::Array { item, .. } if depth < MAX_DEPTH => self.scalar_type(*item, depth + 1),
+            Type::Array { item, .. } if depth < MAX_RANK => self.scalar_type(*item, depth + 1),
             _ => Err(bad("a constant of this type")),
         }
     }
@@ -551,7 +560,7 @@ impl Module {
         let found = match self.type_of(id)? {
             Type::Scalar(_) => Some(1),
             Type::Tensor(found) => found.numel(),
-            Type::Array { item, len } if depth < MAX_DEPTH => {
+            Type::Array { item, len } if depth < MAX_RANK => {
                 self.numel(*item, depth + 1)?.checked_mul(*len)
             }
             _ => None,
@@ -559,24 +568,75 @@ impl Module {
         found.ok_or_else(|| bad("a constant of this type"))
     }
 
-    /// The contents of a constant.
-    pub(super) fn data(&self, id: Id) -> Result<Data, Error> {
-        let (of, constant) = self.constant(id)?;
-        if let Constant::Outside(number) = constant {
-            return Ok(Data::Outside(*number));
+    /// The number of a constant of the container; `None` if the module states the contents.
+    pub(super) fn outside(&self, id: Id) -> Result<Option<u32>, Error> {
+        match self.constant(id)? {
+            (_, Constant::Outside(number)) => Ok(Some(*number)),
+            _ => Ok(None),
         }
-        let scalar_type = self.scalar_type(*of, 0)?;
-        let size = self.numel(*of, 0)?.checked_mul(scalar_type.size());
-        let size = size.filter(|size| *size <= MAX_CONSTANT_BYTES);
-        let size = size.ok_or_else(|| unsupported("a constant of more than 64 MiB in the code"))?;
-        let mut filler = Filler { module: self, scalar_type, visits: size.max(64) * 2 };
+    }
+
+    /// The contents of a constant that the module states, in memory order. They can be much larger
+    /// than the module: the caller bounds their size.
+    pub(super) fn contents(&self, id: Id) -> Result<Vec<u8>, Error> {
+        let (of, _) = self.constant(id)?;
         let mut bytes = Vec::new();
-        filler.fill(id, &mut bytes, size, 0)?;
-        match bytes.len() == size {
-            true => Ok(Data::Bytes(bytes)),
+        self.fill(id, self.scalar_type(*of, 0)?, &mut bytes, usize::MAX, 0)?;
+        Ok(bytes)
+    }
+
+    /// Appends the contents of a constant of up to `limit` bytes, those before it included.
+    ///
+    /// Each constant appends at least an element, so the number of visited constants is at most
+    /// that of the elements times the depth, even if composites share their items.
+    fn fill(
+        &self,
+        id: Id,
+        of: ScalarType,
+        bytes: &mut Vec<u8>,
+        limit: usize,
+        depth: usize,
+    ) -> Result<(), Error> {
+        let (own, constant) = self.constant(id)?;
+        if depth > MAX_RANK {
+            return Err(bad("a constant that is nested too deeply"));
+        }
+        if self.scalar_type(*own, 0)? != of {
+            return Err(bad("a constant whose items have another type"));
+        }
+        let start = bytes.len();
+        let len = self.numel(*own, 0)?.checked_mul(of.size());
+        let end = len.and_then(|len| start.checked_add(len)).filter(|end| *end <= limit);
+        let end = end.ok_or_else(|| bad("a constant that exceeds its type"))?;
+        match constant {
+            Constant::Scalar(value) => {
+                bytes.extend(value.to_le_bytes().get(..of.size()).unwrap_or_default());
+            }
+            Constant::Null => bytes.resize(end, 0),
+            Constant::Composite(items) => {
+                for item in items {
+                    self.fill(*item, of, bytes, end, depth + 1)?;
+                }
+            }
+            Constant::Replicated(item) => {
+                self.fill(*item, of, bytes, end, depth + 1)?;
+                let one = bytes.len() - start;
+                if !(end - start).is_multiple_of(one) {
+                    return Err(bad("a constant that repeats an item of another size"));
+                }
+                while bytes.len() < end {
+                    let more = (bytes.len() - start).min(end - bytes.len());
+                    bytes.extend_from_within(start..start + more);
+                }
+            }
+            Constant::Outside(_) => return Err(bad("a graph constant inside a constant")),
+        }
+        match bytes.len() == end {
+            true => Ok(()),
             false => Err(Error::Invalid(format!(
-                "SPIR-V: constant {id} has {} bytes, its type {size}",
-                bytes.len()
+                "SPIR-V: constant {id}: expected {} bytes, as its type has, found {}",
+                end - start,
+                bytes.len() - start
             ))),
         }
     }
@@ -627,64 +687,4 @@ pub(super) struct Entry<'m> {
     pub(super) inputs: Vec<(Id, [u32; 2])>,
     pub(super) outputs: Vec<(Id, [u32; 2])>,
     pub(super) body: &'m Body,
-}
-
-/// Writer of the contents of nested constants.
-struct Filler<'m> {
-    module: &'m Module,
-    scalar_type: ScalarType,
-    /// Number of constants that may still be visited: constants can share their items.
-    visits: usize,
-}
-
-impl Filler<'_> {
-    fn fill(
-        &mut self,
-        id: Id,
-        bytes: &mut Vec<u8>,
-        most: usize,
-        depth: usize,
-    ) -> Result<(), Error> {
-        let module = self.module;
-        let left = self.visits.checked_sub(1).filter(|_| depth <= MAX_DEPTH);
-        self.visits = left.ok_or_else(|| bad("a constant that is nested too deeply"))?;
-        let (of, constant) = module.constant(id)?;
-        if module.scalar_type(*of, 0)? != self.scalar_type {
-            return Err(bad("a constant whose items have another type"));
-        }
-        let size = self.scalar_type.size();
-        match constant {
-            Constant::Scalar(value) => {
-                bytes.extend(value.to_le_bytes().get(..size).unwrap_or_default());
-            }
-            Constant::Null => {
-                let len = module.numel(*of, 0)?.checked_mul(size);
-                let end = len.and_then(|len| bytes.len().checked_add(len));
-                let end = end.filter(|end| *end <= most);
-                bytes.resize(end.ok_or_else(|| bad("a constant that exceeds its type"))?, 0);
-            }
-            Constant::Composite(items) => {
-                for item in items {
-                    self.fill(*item, bytes, most, depth + 1)?;
-                }
-            }
-            Constant::Replicated(item) => {
-                let start = bytes.len();
-                self.fill(*item, bytes, most, depth + 1)?;
-                let one = bytes.get(start..).unwrap_or_default().to_vec();
-                let whole = module.numel(*of, 0)?.checked_mul(size);
-                let end = whole.and_then(|whole| start.checked_add(whole));
-                let end = end.filter(|end| *end <= most);
-                let end = end.ok_or_else(|| bad("a constant that exceeds its type"))?;
-                while !one.is_empty() && bytes.len() < end {
-                    bytes.extend(&one);
-                }
-            }
-            Constant::Outside(_) => return Err(bad("a graph constant inside a constant")),
-        }
-        match bytes.len() <= most {
-            true => Ok(()),
-            false => Err(bad("a constant that exceeds its type")),
-        }
-    }
 }

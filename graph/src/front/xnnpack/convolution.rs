@@ -3,6 +3,7 @@
 use super::builder::{Builder, Limits};
 use super::schema::{ConvolutionTable, PoolTable, ResizeTable};
 use crate::error::Error;
+use crate::front::convolution::Convolution;
 use crate::graph::{Value, ValueId};
 use crate::operators::Operator;
 use alloc::format;
@@ -123,18 +124,18 @@ pub(super) fn convolution(
     let dilation = pair(table.dilation_height()?, table.dilation_width()?)?;
     let adjustment = pair(table.adjustment_height()?, table.adjustment_width()?)?;
     let made = first(four(&builder.sizes(out)?)?);
-    let inputs = [
-        input,
-        filter,
-        bias,
-        builder.ints(strides),
-        builder.ints(padding),
-        builder.ints(dilation),
-        builder.push(Value::Bool(kind == Kind::Transposed)),
-        builder.ints(adjustment),
-        builder.int(groups as i64),
-    ];
-    let found = builder.call(Operator::CONVOLUTION, &inputs, &made)?;
+    // Sizes fit into 32 bits.
+    let list = |pair: [usize; 2]| pair.map(|item| item as i64).to_vec();
+    let convolution = Convolution {
+        stride: list(strides),
+        padding: list(padding),
+        dilation: list(dilation),
+        transposed: (kind == Kind::Transposed).then(|| list(adjustment)),
+        groups: groups as i64,
+    };
+    let (operator, inputs) =
+        convolution.call([input, filter, bias], &mut |value| builder.push(value));
+    let found = builder.call(operator, &inputs, &made)?;
     let found = match limits {
         Some(limits) => builder.limited(found, limits)?,
         None => found,

@@ -1,12 +1,15 @@
 //! Layers and arithmetic whose results are rescaled to int8.
 
-use super::{Rescale, Takes, constant};
+use super::{Rescale, Takes, constant, symmetric_padding};
 use crate::graph::{Node, Tensor, Value, ValueId};
 use crate::operators::{
-    AddArgs, BinaryArgs, Operator, Q8taAddArgs, Q8taAvgPool2dArgs, Q8taConv2dArgs, Q8taLinearArgs,
-    Q8taMulArgs, TosaAvgPool2dArgs, TosaConvArgs,
+    AddArgs, Operator, Q8taAddArgs, Q8taAvgPool2dArgs, Q8taConv2dArgs, Q8taLinearArgs, Q8taMulArgs,
+    TosaAvgPool2dArgs, TosaConvArgs,
 };
+use crate::passes::constant::{decode, encode};
 use crate::passes::rewrite::Rewriter;
+use crate::passes::uses::inputs;
+use crate::passes::views::view_into;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -32,8 +35,9 @@ pub(super) fn rescaled(
         Operator::TOSA_CONV2D | Operator::TOSA_DEPTHWISE_CONV2D => {
             convolution(rewriter, rescale, &node, out, takes)
         }
-        Operator::ADD_TENSOR | Operator::SUB_TENSOR => sum(rewriter, rescale, &node, out, takes),
-        Operator::MUL_TENSOR => product(rewriter, rescale, &node, out, takes),
+        Operator::ADD_TENSOR | Operator::SUB_TENSOR | Operator::MUL_TENSOR => {
+            arithmetic(rewriter, rescale, &node, out, takes)
+        }
         _ => None,
     }
 }
@@ -50,27 +54,57 @@ fn ints(rewriter: &mut Rewriter<'_, '_>, items: &[i64]) -> ValueId {
     rewriter.value(Value::IntList(items.to_vec()))
 }
 
-fn viewed(rewriter: &mut Rewriter<'_, '_>, value: ValueId, sizes: &[usize], out: ValueId) {
-    let list: Vec<i64> = sizes.iter().map(|size| *size as i64).collect();
-    let list = ints(rewriter, &list);
-    rewriter.call(Operator::VIEW_COPY, &[value, list], out);
+/// Whether int8 operators have this zero point.
+fn is_int8(zero_point: i64) -> bool {
+    i8::try_from(zero_point).is_ok()
 }
 
-/// Symmetric padding that gives the same windows: PyTorch ignores what windows do not reach.
-pub(crate) fn symmetric_padding(
-    size: usize,
-    kernel: usize,
-    made: usize,
-    [before, after]: [i64; 2],
-    [stride, dilation]: [i64; 2],
-) -> Option<i64> {
-    let window = (kernel as i64).checked_sub(1)?.checked_mul(dilation)?.checked_add(1)?;
-    let room = (size as i64).checked_add(before.checked_mul(2)?)?.checked_sub(window)?;
-    let same = room >= 0 && room.checked_div(stride)?.checked_add(1)? == made as i64;
-    (before >= 0 && (before == after || same)).then_some(before)
+/// An int8 layer in the layout of int8 operators: its input and output are permuted, or viewed as
+/// rows.
+struct Layer {
+    operator: Operator,
+    args: Vec<ValueId>,
+    /// The input in that layout, which is also the first argument.
+    input: ValueId,
+    /// The output in that layout.
+    made: ValueId,
 }
 
-/// A convolution, as the channels-first int8 operator between two permutations.
+impl Layer {
+    /// Adds the layer between channels-last images, if a processor supports it.
+    fn add(
+        self,
+        rewriter: &mut Rewriter<'_, '_>,
+        [input, out]: [ValueId; 2],
+        takes: Takes<'_>,
+    ) -> Option<()> {
+        let Layer { operator, args, input: moved, made } = self;
+        // The moved input exists only if the call is possible.
+        if !rewriter.is_taken(operator, &args, made, takes) {
+            return None;
+        }
+        move_into(rewriter, input, CHANNELS_FIRST, moved)?;
+        rewriter.call(operator, &args, made);
+        move_into(rewriter, made, CHANNELS_LAST, out)
+    }
+}
+
+/// Produces `out` from an image: permuted, or viewed if one of them has rows of channels.
+fn move_into(
+    rewriter: &mut Rewriter<'_, '_>,
+    image: ValueId,
+    order: [usize; 4],
+    out: ValueId,
+) -> Option<()> {
+    if rewriter.sizes(image)?.len() != rewriter.sizes(out)?.len() {
+        return view_into(rewriter, image, out);
+    }
+    let order = ints(rewriter, &order.map(|dim| dim as i64));
+    rewriter.call(Operator::PERMUTE_COPY, &[image, order], out);
+    Some(())
+}
+
+/// A convolution, as the channels-first int8 operator, or as a linear layer on a single pixel.
 fn convolution(
     rewriter: &mut Rewriter<'_, '_>,
     rescale: &Rescale,
@@ -81,8 +115,7 @@ fn convolution(
     let call = TosaConvArgs::of(node).ok()?;
     let input_zero = rewriter.int(call.input_zp)?;
     let is_char = rewriter.scalar_type(call.input)? == ScalarType::Char;
-    let in_range = |zero: i64| (-128..=127).contains(&zero);
-    if !is_char || rewriter.int(call.weight_zp)? != 0 || !in_range(input_zero) {
+    if !is_char || rewriter.int(call.weight_zp)? != 0 || !is_int8(input_zero) {
         return None;
     }
     let (&[batch, height, width, depth], &[_, tall, wide, channels]) =
@@ -102,43 +135,35 @@ fn convolution(
     };
     let factors = rescale.factors();
     let factor = |channel: usize| match factors[..] {
-        [factor] => Some(factor as f32),
-        _ => factors.get(channel).map(|factor| *factor as f32),
+        [factor] => Some(factor),
+        _ => factors.get(channel).copied(),
     };
-    let scales: Vec<f32> = (0..channels).filter_map(factor).collect();
-    let is_scale = |scale: &f32| scale.is_normal() && *scale > 0.0;
-    if scales.len() != channels || !scales.iter().all(is_scale) || !in_range(rescale.output_zp) {
+    let scales: Vec<f64> =
+        (0..channels).filter_map(factor).map(|factor| f64::from(factor as f32)).collect();
+    let is_scale = |scale: &f64| (*scale as f32).is_normal() && *scale > 0.0;
+    if scales.len() != channels || !scales.iter().all(is_scale) || !is_int8(rescale.output_zp) {
         return None;
     }
     let (bias, data) = rewriter.constant(call.bias)?;
     if bias.scalar_type != ScalarType::Int || bias.sizes != [channels] {
         return None;
     }
-    let bias: Vec<u8> = data
-        .as_chunks::<4>()
-        .0
-        .iter()
-        .zip(&scales)
-        .flat_map(|(bytes, scale)| {
-            ((f64::from(i32::from_le_bytes(*bytes)) * f64::from(*scale)) as f32).to_le_bytes()
-        })
-        .collect();
-    let lists = [call.stride, call.dilation, call.padding].map(|id| rewriter.ints(id));
-    let [Some(stride), Some(dilation), Some(pad)] = lists else { return None };
+    let bias: Vec<f64> = decode(ScalarType::Int, data)?.zip(&scales).map(|(b, s)| b * s).collect();
+    let bias = encode(ScalarType::Float, &bias)?;
+    let [stride, dilation, pad] =
+        [call.stride, call.dilation, call.padding].map(|id| rewriter.ints(id));
     let (&[sy, sx], &[dy, dx], &[top, bottom, left, right]) =
-        (&stride[..], &dilation[..], &pad[..])
+        (&stride?[..], &dilation?[..], &pad?[..])
     else {
         return None;
     };
     let pad = [
-        symmetric_padding(height, kernel[0], tall, [top, bottom], [sy, dy])?,
-        symmetric_padding(width, kernel[1], wide, [left, right], [sx, dx])?,
+        symmetric_padding(height, kernel[0], [top, bottom], [sy, dy])?,
+        symmetric_padding(width, kernel[1], [left, right], [sx, dx])?,
     ];
-    let stride = ints(rewriter, &[sy, sx]);
-    let dilation = ints(rewriter, &[dy, dx]);
-    let scales = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
-    let weight_scales = constant(rewriter, ScalarType::Float, scales);
-    let bias = Some(constant(rewriter, ScalarType::Float, bias));
+    let weight_scales = encode(ScalarType::Float, &scales)?;
+    let weight_scales = constant(rewriter, ScalarType::Float, weight_scales);
+    let bias = constant(rewriter, ScalarType::Float, bias);
     let weights = rewriter.value(Value::Tensor(Tensor { sizes, ..weight }));
     let (input_scale, output_scale) = (double(rewriter, 1.0), double(rewriter, 1.0));
     let input_zero_point = int(rewriter, input_zero);
@@ -147,9 +172,13 @@ fn convolution(
     let weight_sums = rewriter.value(Value::None);
     let activation = Some(rewriter.value(Value::String(String::from("none"))));
     let is_pixel = [height, width, tall, wide, kernel[0], kernel[1]] == [1; 6] && pad == [0, 0];
-    if is_pixel && !depthwise {
-        let input = rewriter.new_tensor(ScalarType::Char, vec![batch, depth]);
-        let made = rewriter.new_tensor(ScalarType::Char, vec![batch, channels]);
+    let mut moved = |image: [usize; 4], row: [usize; 2]| match is_pixel && !depthwise {
+        true => rewriter.new_tensor(ScalarType::Char, row.to_vec()),
+        false => rewriter.new_tensor(ScalarType::Char, image.to_vec()),
+    };
+    let input = moved([batch, depth, height, width], [batch, depth]);
+    let made = moved([batch, channels, tall, wide], [batch, channels]);
+    let (operator, args) = if is_pixel && !depthwise {
         let linear = Q8taLinearArgs {
             input,
             input_scale,
@@ -159,54 +188,37 @@ fn convolution(
             weight_scales,
             output_scale,
             output_zero_point,
-            bias,
+            bias: Some(bias),
             activation,
             out: made,
         };
-        let args = linear.inputs();
-        if !rewriter.is_taken(Operator::ET_VK_Q8TA_LINEAR, &args, made, takes) {
-            return None;
-        }
-        viewed(rewriter, call.input, &[batch, depth], input);
-        rewriter.call(Operator::ET_VK_Q8TA_LINEAR, &args, made);
-        viewed(rewriter, made, &[batch, 1, 1, channels], out);
-        return Some(());
-    }
-    // The permuted image exists only if the call is possible.
-    let image = rewriter.new_tensor(ScalarType::Char, vec![batch, depth, height, width]);
-    let made = rewriter.new_tensor(ScalarType::Char, vec![batch, channels, tall, wide]);
-    let convolution = Q8taConv2dArgs {
-        input: image,
-        input_scale,
-        input_zero_point,
-        weights,
-        weight_sums,
-        weight_scales,
-        output_scale,
-        output_zero_point,
-        bias: bias?,
-        kernel_size: ints(rewriter, &kernel.map(|size| size as i64)),
-        stride,
-        padding: ints(rewriter, &pad),
-        dilation,
-        groups: int(rewriter, groups as i64),
-        activation,
-        out: made,
+        (Operator::ET_VK_Q8TA_LINEAR, linear.inputs())
+    } else {
+        let convolution = Q8taConv2dArgs {
+            input,
+            input_scale,
+            input_zero_point,
+            weights,
+            weight_sums,
+            weight_scales,
+            output_scale,
+            output_zero_point,
+            bias,
+            kernel_size: ints(rewriter, &kernel.map(|size| size as i64)),
+            stride: call.stride,
+            padding: ints(rewriter, &pad),
+            dilation: call.dilation,
+            groups: int(rewriter, groups as i64),
+            activation,
+            out: made,
+        };
+        let operator = match depthwise {
+            true => Operator::ET_VK_Q8TA_CONV2D_DW,
+            false => Operator::ET_VK_Q8TA_CONV2D,
+        };
+        (operator, convolution.inputs())
     };
-    let args = convolution.inputs();
-    let operator = match depthwise {
-        true => Operator::ET_VK_Q8TA_CONV2D_DW,
-        false => Operator::ET_VK_Q8TA_CONV2D,
-    };
-    if !rewriter.is_taken(operator, &args, made, takes) {
-        return None;
-    }
-    let order = ints(rewriter, &CHANNELS_FIRST.map(|dim| dim as i64));
-    rewriter.call(Operator::PERMUTE_COPY, &[call.input, order], image);
-    rewriter.call(operator, &args, made);
-    let order = ints(rewriter, &CHANNELS_LAST.map(|dim| dim as i64));
-    rewriter.call(Operator::PERMUTE_COPY, &[made, order], out);
-    Some(())
+    Layer { operator, args, input, made }.add(rewriter, [call.input, out], takes)
 }
 
 /// An int8 tensor that is rescaled to int32: its zero point and its factor.
@@ -214,77 +226,60 @@ fn operand(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, i64, f6
     let rescale = Rescale::producer(rewriter, id)?;
     let is_char = rewriter.scalar_type(rescale.input)? == ScalarType::Char;
     let is_plain = is_char && rescale.is_signed() && rescale.output_zp == 0;
-    let in_range = (-128..=127).contains(&rescale.input_zp);
-    let factor = rescale.factor().filter(|_| is_plain && in_range)?;
+    let factor = rescale.factor().filter(|_| is_plain && is_int8(rescale.input_zp))?;
     Some((rescale.input, rescale.input_zp, factor))
 }
 
-/// A sum or difference of two rescaled tensors.
-fn sum(
+/// A sum, difference or product of two rescaled tensors.
+fn arithmetic(
     rewriter: &mut Rewriter<'_, '_>,
     rescale: &Rescale,
     node: &Node,
     out: ValueId,
     takes: Takes<'_>,
 ) -> Option<()> {
-    let call = AddArgs::of(node).ok()?;
-    let alpha = match call.alpha {
-        alpha if rewriter.is_none(alpha.as_ref()) => 1.0,
-        alpha => rewriter.number(alpha?)?,
+    let &[first, second, ..] = inputs(node) else { return None };
+    let (a, a_zero, a_scale) = operand(rewriter, first)?;
+    let (b, b_zero, b_scale) = operand(rewriter, second)?;
+    let factor = rescale.factor().filter(|_| is_int8(rescale.output_zp))?;
+    let [a_zero_point, b_zero_point, output_zero_point] =
+        [a_zero, b_zero, rescale.output_zp].map(|zero| int(rewriter, zero));
+    let (a_scale, output_scale) = (double(rewriter, a_scale * factor), double(rewriter, 1.0));
+    let (operator, args) = if node.operator == Operator::MUL_TENSOR {
+        let b_scale = double(rewriter, b_scale);
+        let call = Q8taMulArgs {
+            a,
+            b,
+            a_scale,
+            a_zero_point,
+            b_scale,
+            b_zero_point,
+            output_scale,
+            output_zero_point,
+            out,
+        };
+        (Operator::Q8TA_MUL, call.inputs())
+    } else {
+        let alpha = match AddArgs::of(node).ok()?.alpha {
+            alpha if rewriter.is_none(alpha.as_ref()) => 1.0,
+            alpha => rewriter.number(alpha?)?,
+        };
+        let sign = if node.operator == Operator::SUB_TENSOR { -alpha } else { alpha };
+        let call = Q8taAddArgs {
+            input_a: a,
+            input_b: b,
+            input_a_scale: a_scale,
+            input_a_zero_point: a_zero_point,
+            input_b_scale: double(rewriter, b_scale * factor),
+            input_b_zero_point: b_zero_point,
+            output_scale,
+            output_zero_point,
+            alpha: double(rewriter, sign),
+            out,
+        };
+        (Operator::ET_VK_Q8TA_ADD, call.inputs())
     };
-    let sign = if node.operator == Operator::SUB_TENSOR { -alpha } else { alpha };
-    let (input_a, zero_a, scale_a) = operand(rewriter, call.input)?;
-    let (input_b, zero_b, scale_b) = operand(rewriter, call.other)?;
-    let factor = rescale.factor().filter(|_| (-128..=127).contains(&rescale.output_zp))?;
-    let call = Q8taAddArgs {
-        input_a,
-        input_b,
-        input_a_scale: double(rewriter, scale_a * factor),
-        input_a_zero_point: int(rewriter, zero_a),
-        input_b_scale: double(rewriter, scale_b * factor),
-        input_b_zero_point: int(rewriter, zero_b),
-        output_scale: double(rewriter, 1.0),
-        output_zero_point: int(rewriter, rescale.output_zp),
-        alpha: double(rewriter, sign),
-        out,
-    };
-    let args = call.inputs();
-    if !rewriter.is_taken(Operator::ET_VK_Q8TA_ADD, &args, out, takes) {
-        return None;
-    }
-    rewriter.call(Operator::ET_VK_Q8TA_ADD, &args, out);
-    Some(())
-}
-
-/// A product of two rescaled tensors.
-fn product(
-    rewriter: &mut Rewriter<'_, '_>,
-    rescale: &Rescale,
-    node: &Node,
-    out: ValueId,
-    takes: Takes<'_>,
-) -> Option<()> {
-    let call = BinaryArgs::of(node).ok()?;
-    let (a, zero_a, scale_a) = operand(rewriter, call.input)?;
-    let (b, zero_b, scale_b) = operand(rewriter, call.other)?;
-    let factor = rescale.factor().filter(|_| (-128..=127).contains(&rescale.output_zp))?;
-    let call = Q8taMulArgs {
-        a,
-        b,
-        a_scale: double(rewriter, scale_a * factor),
-        a_zero_point: int(rewriter, zero_a),
-        b_scale: double(rewriter, scale_b),
-        b_zero_point: int(rewriter, zero_b),
-        output_scale: double(rewriter, 1.0),
-        output_zero_point: int(rewriter, rescale.output_zp),
-        out,
-    };
-    let args = call.inputs();
-    if !rewriter.is_taken(Operator::Q8TA_MUL, &args, out, takes) {
-        return None;
-    }
-    rewriter.call(Operator::Q8TA_MUL, &args, out);
-    Some(())
+    rewriter.call_if_taken(operator, &args, out, takes)
 }
 
 /// Average pooling that keeps the zero point.
@@ -303,39 +298,29 @@ pub(super) fn averaged(
     else {
         return None;
     };
-    let lists = [call.kernel_size, call.stride, call.padding].map(|id| rewriter.ints(id));
-    let [Some(kernel), Some(stride), Some(pad)] = lists else { return None };
-    let (&[ky, kx], &[sy, sx], &[top, bottom, left, right]) = (&kernel[..], &stride[..], &pad[..])
+    let [kernel, stride, pad] =
+        [call.kernel_size, call.stride, call.padding].map(|id| rewriter.ints(id));
+    let (&[ky, kx], &[sy, sx], &[top, bottom, left, right]) =
+        (&kernel?[..], &stride?[..], &pad?[..])
     else {
         return None;
     };
-    let size = |kernel: i64| usize::try_from(kernel).unwrap_or(0);
-    let pad = [
-        symmetric_padding(height, size(ky), tall, [top, bottom], [sy, 1])?,
-        symmetric_padding(width, size(kx), wide, [left, right], [sx, 1])?,
-    ];
-    // PyTorch's padding is at most half of the window.
-    if pad[0] > ky / 2 || pad[1] > kx / 2 {
-        return None;
-    }
-    let image = rewriter.new_tensor(ScalarType::Char, vec![batch, channels, height, width]);
+    let padding = |size: usize, kernel: i64, pad: [i64; 2], stride: i64| {
+        let found = symmetric_padding(size, usize::try_from(kernel).ok()?, pad, [stride, 1])?;
+        // PyTorch's padding is at most half of the window.
+        (found <= kernel / 2).then_some(found)
+    };
+    let pad = [padding(height, ky, [top, bottom], sy)?, padding(width, kx, [left, right], sx)?];
+    let input = rewriter.new_tensor(ScalarType::Char, vec![batch, channels, height, width]);
     let made = rewriter.new_tensor(ScalarType::Char, vec![batch, channels, tall, wide]);
     let pool = Q8taAvgPool2dArgs {
-        input: image,
+        input,
         kernel_size: call.kernel_size,
         stride: call.stride,
         padding: ints(rewriter, &pad),
         ceil_mode: rewriter.value(Value::Bool(false)),
         out: made,
     };
-    let args = pool.inputs();
-    if !rewriter.is_taken(Operator::Q8TA_AVG_POOL2D, &args, made, takes) {
-        return None;
-    }
-    let order = ints(rewriter, &CHANNELS_FIRST.map(|dim| dim as i64));
-    rewriter.call(Operator::PERMUTE_COPY, &[call.input, order], image);
-    rewriter.call(Operator::Q8TA_AVG_POOL2D, &args, made);
-    let order = ints(rewriter, &CHANNELS_LAST.map(|dim| dim as i64));
-    rewriter.call(Operator::PERMUTE_COPY, &[made, order], call.out);
-    Some(())
+    let layer = Layer { operator: Operator::Q8TA_AVG_POOL2D, args: pool.inputs(), input, made };
+    layer.add(rewriter, [call.input, call.out], takes)
 }
