@@ -131,7 +131,8 @@ impl Image {
         folder: &Path,
     ) -> Result<Analysis, Error> {
         let Loaded { bytes, is_changed, has_data, mut analysis } = Loaded::of(program, target)?;
-        let modules = analysis.methods.iter().map(|method| code::method_identifier(&method.name));
+        let modules =
+            analysis.methods.iter().map(|method| crate::names::method_identifier(&method.name));
         let modules: Vec<String> = modules.collect();
         if let Some(at) = (1..modules.len()).find(|at| modules[..*at].contains(&modules[*at])) {
             let reason = "of a method maps to the same Rust identifier as another method";

@@ -45,6 +45,7 @@ mod compiled;
 mod error;
 mod image;
 mod load;
+mod names;
 mod program;
 mod target;
 mod types;

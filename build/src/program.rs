@@ -134,7 +134,7 @@ impl Program {
     /// Name of the program's module.
     pub(crate) fn module(&self) -> String {
         let stem = || self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        crate::code::identifier(&self.name.clone().unwrap_or_else(stem))
+        crate::names::identifier(&self.name.clone().unwrap_or_else(stem))
     }
 }
 

@@ -57,7 +57,7 @@ impl Dequantize {
 pub struct Add {
     /// Its parameters.
     pub sum: Sum,
-    /// Operands.
+    /// Operands, disjoint or the same.
     pub inputs: [Span; 2],
     /// Output.
     pub out: Span,
@@ -67,9 +67,17 @@ impl Add {
     /// Runs the call.
     pub fn run(&self, memory: &mut [u8]) {
         let [a, b] = self.inputs;
-        let Some([a, b, out]) = parts(memory, [a, b, self.out]) else { return };
         let context = Context { tier: TIER, parallel: &Serial };
-        add(context, self.sum, [int8(a), int8(b)], int8_mut(out));
+        let sum = |a: &[u8], b: &[u8], out: &mut [u8]| {
+            add(context, self.sum, [int8(a), int8(b)], int8_mut(out));
+        };
+        if a == b {
+            let Some([a, out]) = parts(memory, [a, self.out]) else { return };
+            sum(a, a, out);
+        } else {
+            let Some([a, b, out]) = parts(memory, [a, b, self.out]) else { return };
+            sum(a, b, out);
+        }
     }
 }
 

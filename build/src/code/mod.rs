@@ -3,6 +3,7 @@
 pub(crate) mod compiled;
 mod method;
 
+use crate::names::{escaped, method_identifier};
 use crate::{Analysis, MethodAnalysis, Program, Slot};
 use std::fmt::{LowerHex, Write};
 use std::path::{Path, PathBuf};
@@ -20,51 +21,6 @@ pub(crate) struct Source<'a> {
     pub(crate) data: &'a [PathBuf],
     pub(crate) analysis: &'a Analysis,
     pub(crate) shares_activations: bool,
-}
-
-/// Converts a name to a Rust identifier.
-pub(crate) fn identifier(name: &str) -> String {
-    let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_';
-    let mut text: String = name.chars().map(|c| if is_part(c) { c } else { '_' }).collect();
-    if !text.starts_with(|first: char| first.is_ascii_alphabetic()) {
-        text.insert_str(0, "p_");
-    }
-    // Keywords that cannot be names of modules or functions.
-    const KEYWORDS: &str = "Self abstract as async await become box break const continue crate do \
-        dyn else enum extern false final fn for gen if impl in let loop macro match mod move mut \
-        override priv pub ref return self static struct super trait true try type typeof unsafe \
-        unsized use virtual where while yield";
-    if KEYWORDS.split_whitespace().any(|keyword| keyword == text) {
-        text.push('_');
-    }
-    text
-}
-
-/// Identifier of a method's module and function, distinct from the other items in the program's
-/// module.
-pub(crate) fn method_identifier(name: &str) -> String {
-    const OWN: [&str; 10] = [
-        "Error",
-        "Model",
-        "TakeOnce",
-        "constants",
-        "core",
-        "data",
-        "firmware",
-        "load",
-        "load_with",
-        "registry",
-    ];
-    let mut text = identifier(name);
-    if OWN.contains(&text.as_str()) {
-        text.push('_');
-    }
-    text
-}
-
-/// Escapes a name from a file for comments: it may contain line breaks followed by anything.
-fn escaped(name: &str) -> String {
-    name.escape_debug().collect()
 }
 
 /// The module of a program.
@@ -445,26 +401,4 @@ fn begin_run(text: &mut String, name: &str, [parameters, results]: [&str; 2], is
              -> Result<{results}, Error> {{"
         ),
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_become_identifiers() {
-        assert_eq!(identifier("digits"), "digits");
-        assert_eq!(identifier("mobilenet-v2.int8"), "mobilenet_v2_int8");
-        assert_eq!(identifier("2nd"), "p_2nd");
-        assert_eq!(identifier("match"), "match_");
-        assert_eq!(identifier("Self"), "Self_");
-        assert_eq!(method_identifier("Model"), "Model_");
-        assert_eq!(method_identifier("forward"), "forward");
-    }
-
-    #[test]
-    fn names_cannot_escape_comments() {
-        assert_eq!(escaped("forward"), "forward");
-        assert!(!escaped("a\npub fn b() {}\r\u{2028}").contains(['\n', '\r', '\u{2028}']));
-    }
 }

@@ -3,7 +3,7 @@
 //! A file may let values share memory, for views without instructions or for state. Values can only
 //! be moved if each one is written once, and whoever reads it finds what was written to it.
 
-use super::escaped;
+use crate::names::escaped;
 use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 
 /// State of the check.

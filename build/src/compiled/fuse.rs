@@ -23,13 +23,13 @@ pub(super) fn run(method: &Method<'_>, steps: &mut Vec<Step<'_>>) {
         let Some(producer) = done.iter().find(|done| done.out == value) else { continue };
         match (&producer.call, &mut step.call) {
             (
-                Call::Pad { from, before, value, .. },
+                Call::Pad { from, to, before, value },
                 Call::Convolve { from: image, windows, offset, transposed: false, .. }
                 | Call::Depthwise { from: image, windows, offset, .. },
             ) if i32::from(*value).checked_neg() == Some(*offset)
-                && before[0] == 0
-                && before[3] == 0
-                && from[3] == image[2] =>
+                // Only rows and columns are padded, and no view between changes them.
+                && (from[0], from[3]) == (to[0], to[3])
+                && to[1..] == image[..] =>
             {
                 if let Some(padded) = padded(windows, [before[1], before[2]]) {
                     (*windows, *image) = (padded, [from[1], from[2], from[3]]);

@@ -14,6 +14,7 @@ mod fuse;
 mod operators;
 mod plan;
 
+use crate::names::escaped;
 use crate::{Analysis, Program, Slot};
 use std::borrow::Cow;
 use torchlet_core::ScalarType;
@@ -251,9 +252,4 @@ fn unsupported_slot(slot: &Slot) -> Option<&'static str> {
         },
         _ => Some("is not a tensor"),
     }
-}
-
-/// Escapes text from a file for messages: it may contain line breaks followed by anything.
-pub(crate) fn escaped(text: &str) -> String {
-    text.escape_debug().collect()
 }

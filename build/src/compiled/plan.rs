@@ -3,6 +3,7 @@
 use super::{Call, CompiledMethod, Step};
 use torchlet_core::ARENA_ALIGN;
 use torchlet_graph::method::Method;
+use torchlet_graph::plan::{Arena, Lifetime};
 
 /// Part of the activation memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,10 +22,12 @@ struct Item {
     /// Index of the value; `Err` with the index of a step for its workspace.
     owner: Result<usize, usize>,
     len: usize,
-    /// The first and the last step that needs it.
-    first: usize,
-    last: usize,
+    /// Steps that need it.
+    lifetime: Lifetime,
 }
+
+/// Maximum size of the memory: the largest object of a target with 32-bit pointers.
+const MAX_MEMORY: usize = i32::MAX as usize;
 
 /// Assigns memory to the values of a method.
 pub(super) fn run<'p>(
@@ -45,40 +48,41 @@ pub(super) fn run<'p>(
         }
     }
     steps.retain(|step| step.call != Call::View);
-    let mut lifetimes: Vec<Option<(usize, usize)>> = vec![None; count];
+    let mut lifetimes: Vec<Option<Lifetime>> = vec![None; count];
     // Steps are numbered from one; inputs exist before.
     for &input in &method.inputs {
-        lifetimes[input] = Some((0, 0));
+        lifetimes[input] = Some(Lifetime { first: 0, last: 0 });
     }
     for (index, step) in steps.iter().enumerate() {
         for &input in &step.inputs {
             match &mut lifetimes[roots[input]] {
-                Some((_, last)) => *last = index + 1,
+                Some(lifetime) => lifetime.last = index + 1,
                 None => return Err(format!("step {index} reads a value that no step writes")),
             }
         }
         // A call in place keeps the memory of its input.
-        lifetimes[roots[step.out]].get_or_insert((index + 1, 0)).1 = index + 1;
+        let new = Lifetime { first: index + 1, last: 0 };
+        lifetimes[roots[step.out]].get_or_insert(new).last = index + 1;
     }
     for &output in &method.outputs {
         match &mut lifetimes[roots[output]] {
-            Some((_, last)) => *last = usize::MAX,
+            Some(lifetime) => lifetime.last = usize::MAX,
             None => return Err("an output is a constant".into()),
         }
     }
     let nbytes = |value: usize| method.tensor(value).map_or(0, |tensor| tensor.info.nbytes());
     let mut items = Vec::new();
     for (value, lifetime) in lifetimes.iter().enumerate() {
-        let Some((first, last)) = *lifetime else { continue };
+        let Some(lifetime) = *lifetime else { continue };
         // An input that only quantization reads stays with the caller.
-        if last > 0 {
-            items.push(Item { owner: Ok(value), len: nbytes(value), first, last });
+        if lifetime.last > 0 {
+            items.push(Item { owner: Ok(value), len: nbytes(value), lifetime });
         }
     }
     for (index, step) in steps.iter().enumerate() {
-        let (len, first) = (step.workspace.0, index + 1);
-        if len > 0 {
-            items.push(Item { owner: Err(index), len, first, last: first });
+        let lifetime = Lifetime { first: index + 1, last: index + 1 };
+        if step.workspace.0 > 0 {
+            items.push(Item { owner: Err(index), len: step.workspace.0, lifetime });
         }
     }
     let (places, memory) = best(&items).ok_or("activations exceed the address space")?;
@@ -97,39 +101,18 @@ pub(super) fn run<'p>(
     Ok(CompiledMethod { steps, copied, outputs, spans, roots, memory })
 }
 
-/// The smaller of the plans for two orders: by size, and by time.
+/// The smaller of the plans for two orders: by size, and by time. Returns the offset of each item
+/// and the size of the memory.
 fn best(items: &[Item]) -> Option<(Vec<usize>, usize)> {
     let mut orders = [0, 1].map(|_| (0..items.len()).collect::<Vec<usize>>());
     orders[0].sort_by_key(|&at| std::cmp::Reverse(items[at].len));
-    orders[1].sort_by_key(|&at| items[at].first);
-    let plans = orders.iter().map(|order| placed(items, order));
+    orders[1].sort_by_key(|&at| items[at].lifetime.first);
+    let plans = orders.iter().map(|order| {
+        let (mut arena, mut starts) = (Arena::new(ARENA_ALIGN), vec![0; items.len()]);
+        for &at in order {
+            starts[at] = arena.take_below(items[at].len, items[at].lifetime, MAX_MEMORY)?;
+        }
+        Some((starts, arena.end()))
+    });
     plans.collect::<Option<Vec<_>>>()?.into_iter().min_by_key(|plan| plan.1)
-}
-
-/// Places items in this order, each at the lowest free offset; returns the offsets and the end.
-fn placed(items: &[Item], order: &[usize]) -> Option<(Vec<usize>, usize)> {
-    let mut places: Vec<Option<usize>> = vec![None; items.len()];
-    let mut memory = 0;
-    for &at in order {
-        let item = items[at];
-        let mut taken: Vec<(usize, usize)> = Vec::new();
-        for (other, place) in items.iter().zip(&places) {
-            let lives = other.first <= item.last && item.first <= other.last;
-            if let (true, &Some(start)) = (lives, place) {
-                taken.push((start, start.checked_add(other.len)?));
-            }
-        }
-        taken.sort_unstable();
-        let mut start = 0usize;
-        for (from, to) in taken {
-            if from >= start.checked_add(item.len)? {
-                break;
-            }
-            start = start.max(to.checked_next_multiple_of(ARENA_ALIGN)?);
-        }
-        places[at] = Some(start);
-        memory = memory.max(start.checked_add(item.len)?);
-    }
-    let memory = i32::try_from(memory).ok()?.unsigned_abs() as usize;
-    Some((places.into_iter().map(Option::unwrap_or_default).collect(), memory))
 }

@@ -2,6 +2,8 @@
 //! is a microcontroller: compiled code runs anywhere, with the algorithms of such a processor.
 
 use std::path::{Path, PathBuf};
+
+mod programs;
 use torchlet_build::{Image, Program, Target};
 
 /// Module names, and files below `tests/fixtures`.
@@ -15,21 +17,37 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("mlp", "tinyml/mlp.pte"),
 ];
 
+/// A function that returns a program.
+type Written = fn() -> Result<Vec<u8>, torchlet_graph::Error>;
+
+/// Programs that are written here, by module name.
+const WRITTEN: &[(&str, Written)] = &[("sum_of_views", programs::sum_of_views)];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/fixtures");
     let folder = PathBuf::from(std::env::var("OUT_DIR")?);
     let lowered = folder.join("lowered");
     std::fs::create_dir_all(&lowered)?;
     let target = Target::parse("thumbv7em-none-eabihf")?;
-    let program = |&(name, file): &(&str, &str)| Program::new(fixtures.join(file)).name(name);
+    let exported = folder.join("exported");
+    std::fs::create_dir_all(&exported)?;
+    let mut programs: Vec<(&str, PathBuf)> =
+        PROGRAMS.iter().map(|(name, file)| (*name, fixtures.join(file))).collect();
+    for (name, write) in WRITTEN {
+        let path = exported.join(name).with_extension("pte");
+        std::fs::write(&path, write()?)?;
+        programs.push((name, path));
+    }
+    let program = |(name, path): &(&str, PathBuf)| Program::new(path).name(name);
     let image = |programs: &mut dyn Iterator<Item = Program>| {
         programs.fold(Image::new(), |image, program| image.program(program))
     };
-    image(&mut PROGRAMS.iter().map(program).map(Program::lowered)).write_for(&target, &lowered)?;
-    let compiled = image(&mut PROGRAMS.iter().map(program).map(Program::compiled_only));
+    image(&mut programs.iter().map(program).map(Program::lowered)).write_for(&target, &lowered)?;
+    let compiled = image(&mut programs.iter().map(program).map(Program::compiled_only));
     for source in compiled.write_for(&target, &folder)?.sources {
         println!("cargo::rerun-if-changed={}", source.display());
     }
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=programs.rs");
     Ok(())
 }

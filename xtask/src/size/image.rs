@@ -196,9 +196,11 @@ fn link(chip: &Chip, model: &str, compiled: bool) -> Result<Vec<u8>> {
     build.arg("--target-dir").arg(&out).current_dir(root().join("boards/image-size"));
     build.args(["--features", &chip.features.join(",")]);
     build.env("MODEL", root().join("tests/fixtures").join(model));
-    if compiled {
-        build.env("COMPILED", "1");
-    }
+    // The caller's value must not change what is measured.
+    match compiled {
+        true => build.env("COMPILED", "1"),
+        false => build.env_remove("COMPILED"),
+    };
     if let Some(cpu) = chip.cpu {
         // Replaces the flags of the folder's configuration.
         let flags = format!("-C symbol-mangling-version=v0 -C target-cpu={cpu}");
