@@ -9,11 +9,6 @@ use core::cell::Cell;
 use torchlet_core::format::Malformed;
 use torchlet_core::format::flatbuffer::{Item, Vector};
 
-/// Maximum number of bytes that a front end computes for the constants of a program: constants of
-/// few bytes in a file can describe tensors of any size.
-#[cfg_attr(not(feature = "pt2"), allow(dead_code, reason = "of imported formats"))]
-pub(crate) const MAX_OWN_BYTES: usize = 1 << 28;
-
 /// Bytes that may still be parsed from a blob. In a valid blob, each byte belongs to at most one
 /// vector or string.
 #[derive(Debug)]
@@ -55,8 +50,9 @@ impl Budget {
 /// Limit on the bytes of computed constants.
 const MAX_COMPUTED: usize = 1 << 28;
 
-/// Bytes of constants that may still be computed from fewer bytes of a program, such as filled or
-/// tabulated tensors. All delegates of a program share them.
+/// Bytes of constants that may still be computed from fewer bytes of a program: filled and
+/// tabulated tensors, and views of weights that repeat elements. All delegates of a program share
+/// them.
 #[derive(Debug, Clone)]
 pub(crate) struct Computed {
     left: Rc<Cell<usize>>,
@@ -65,14 +61,19 @@ pub(crate) struct Computed {
 impl Computed {
     /// Creates the budget of a program.
     pub(crate) fn new() -> Self {
-        Computed { left: Rc::new(Cell::new(MAX_COMPUTED)) }
+        Self::beside(0)
+    }
+
+    /// Creates the budget of a program whose constants of `stored` bytes may also be rearranged.
+    pub(crate) fn beside(stored: usize) -> Self {
+        Computed { left: Rc::new(Cell::new(MAX_COMPUTED.saturating_add(stored))) }
     }
 
     /// Subtracts the bytes of a constant, before it is computed.
     pub(crate) fn spend(&self, bytes: usize) -> Result<(), Error> {
         let rest = self.left.get().checked_sub(bytes).ok_or_else(|| {
             Error::Unsupported(format!(
-                "constants of more than {} MiB that delegates compute instead of storing them",
+                "more than {} MiB of constants that are computed from fewer bytes",
                 MAX_COMPUTED >> 20
             ))
         })?;

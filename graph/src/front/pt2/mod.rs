@@ -28,6 +28,7 @@ mod translator;
 mod weights;
 mod zip;
 
+use crate::budget::Computed;
 use crate::error::Error;
 use crate::method::{Method, Program};
 use alloc::format;
@@ -35,7 +36,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use schema::{ExportedProgram, Version, Versioned};
 use translator::Translator;
-use weights::{Copies, Weights};
+use weights::Weights;
 use zip::{Archive, folder};
 
 /// The first bytes of an archive.
@@ -84,7 +85,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Program<'_>, Error> {
         .names()
         .filter_map(|name| name.strip_prefix(models.as_str())?.strip_suffix(".json"))
         .collect();
-    let copies = Copies::of(file.len());
+    let copies = Computed::beside(file.len());
     let mut methods = Vec::new();
     for model in &models {
         // A single program is a module's `forward`.
@@ -104,7 +105,7 @@ fn method<'p>(
     archive: &Archive<'p>,
     root: &str,
     (model, name): (&str, &str),
-    copies: &Copies,
+    copies: &Computed,
 ) -> Result<Method<'p>, Error> {
     let required = |path: String| -> Result<&'p [u8], Error> {
         let found = archive.get(&path)?;

@@ -2,13 +2,12 @@
 
 use super::schema::{Payloads, SymInt, TensorMeta};
 use super::zip::Archive;
-use crate::budget::MAX_OWN_BYTES;
+use crate::budget::Computed;
 use crate::error::Error;
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::cell::Cell;
 use torchlet_core::ScalarType;
 use torchlet_core::layout::MAX_RANK;
 
@@ -17,23 +16,7 @@ pub(super) struct Weights<'j, 'p> {
     archive: &'j Archive<'p>,
     folder: String,
     payloads: Payloads<'j>,
-    copies: &'j Copies,
-}
-
-/// Bytes that may still be copied from storages. Tensors can share a storage, and a stride of zero
-/// repeats elements, so a small archive could otherwise describe any number of bytes.
-pub(super) struct Copies(Cell<usize>);
-
-impl Copies {
-    /// For an archive of `len` bytes.
-    pub(super) fn of(len: usize) -> Self {
-        Copies(Cell::new(len.saturating_add(MAX_OWN_BYTES)))
-    }
-
-    fn spend(&self, bytes: usize) -> Option<()> {
-        self.0.set(self.0.get().checked_sub(bytes)?);
-        Some(())
-    }
+    copies: &'j Computed,
 }
 
 /// A stored tensor.
@@ -52,7 +35,7 @@ impl<'j, 'p> Weights<'j, 'p> {
         archive: &'j Archive<'p>,
         folder: String,
         config: &'j [u8],
-        copies: &'j Copies,
+        copies: &'j Computed,
     ) -> Result<Self, Error> {
         let payloads = serde_json::from_slice(config);
         let payloads = payloads.map_err(|error| {
@@ -83,10 +66,12 @@ impl<'j, 'p> Weights<'j, 'p> {
         let Some(scalar_type) = scalar_type(meta.dtype) else {
             return Err(Error::Unsupported(format!("tensor '{name}' of dtype {}", meta.dtype)));
         };
-        let data = view.read(storage, scalar_type.size(), self.copies);
-        let data = data.ok_or_else(|| {
-            fail("exceeds its data, or tensors that are not contiguous exceed 256 MiB")
-        })?;
+        let element = scalar_type.size();
+        if !view.is_contiguous() {
+            self.copies.spend(view.bytes(element).unwrap_or(usize::MAX))?;
+        }
+        let data = view.read(storage, element);
+        let data = data.ok_or_else(|| fail("exceeds its data"))?;
         Ok(Some(Stored { scalar_type, sizes: view.sizes, data }))
     }
 }
@@ -142,32 +127,31 @@ impl View {
         })
     }
 
-    /// Returns the elements in row-major order. `None` if one is outside the storage, or nothing
-    /// is left of `copies`.
-    fn read<'p>(
-        &self,
-        storage: &'p [u8],
-        element: usize,
-        copies: &Copies,
-    ) -> Option<Cow<'p, [u8]>> {
-        let total = |sizes: &[usize]| {
-            sizes.iter().try_fold(element, |bytes, size| bytes.checked_mul(*size))
-        };
-        let bytes = total(&self.sizes)?;
+    /// The size of the elements together; `None` if it overflows.
+    fn bytes(&self, element: usize) -> Option<usize> {
+        self.sizes.iter().try_fold(element, |bytes, size| bytes.checked_mul(*size))
+    }
+
+    /// Whether the elements are in row-major order in the storage.
+    fn is_contiguous(&self) -> bool {
+        let mut expected = 1usize;
+        self.sizes.iter().zip(&self.strides).rev().all(|(size, stride)| {
+            let is = *size == 1 || *stride == expected;
+            expected = expected.saturating_mul(*size);
+            is
+        })
+    }
+
+    /// Returns the elements in row-major order. `None` if one is outside the storage.
+    fn read<'p>(&self, storage: &'p [u8], element: usize) -> Option<Cow<'p, [u8]>> {
+        let bytes = self.bytes(element)?;
         let start = self.offset.checked_mul(element)?;
         if bytes == 0 {
             return Some(Cow::Borrowed(&[]));
         }
-        let mut expected = 1usize;
-        let mut is_contiguous = true;
-        for (size, stride) in self.sizes.iter().zip(&self.strides).rev() {
-            is_contiguous &= *size == 1 || *stride == expected;
-            expected = expected.checked_mul(*size)?;
-        }
-        if is_contiguous {
+        if self.is_contiguous() {
             return storage.get(start..start.checked_add(bytes)?).map(Cow::Borrowed);
         }
-        copies.spend(bytes)?;
         let mut gathered = Vec::with_capacity(bytes);
         let mut index = alloc::vec![0usize; self.sizes.len()];
         let mut at = start;
@@ -198,7 +182,7 @@ mod tests {
     fn read(sizes: &[usize], strides: &[usize], offset: usize) -> Option<Vec<u8>> {
         let view = View { sizes: sizes.to_vec(), strides: strides.to_vec(), offset };
         let storage: Vec<u8> = (0..12).collect();
-        view.read(&storage, 2, &Copies::of(storage.len())).map(Cow::into_owned)
+        view.read(&storage, 2).map(Cow::into_owned)
     }
 
     #[test]
@@ -209,14 +193,6 @@ mod tests {
         assert_eq!(read(&[2, 2], &[0, 1], 4), Some(vec![8, 9, 10, 11, 8, 9, 10, 11]));
         assert_eq!(read(&[], &[], 5), Some(vec![10, 11]));
         assert_eq!(read(&[0, 5], &[5, 1], 9), Some(vec![]));
-    }
-
-    #[test]
-    fn copies_are_limited_together() {
-        let view = View { sizes: vec![1 << 10, 1 << 10], strides: vec![0, 0], offset: 0 };
-        let copies = Copies::of(0);
-        let read = || view.read(&[1], 1, &copies).is_some();
-        assert_eq!((0..300).filter(|_| read()).count(), 256);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod tensors;
 
 use super::numbers::whole;
-use crate::budget::MAX_OWN_BYTES;
+use crate::budget::Computed;
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
@@ -78,8 +78,7 @@ pub(super) struct Builder<'g, 'p> {
     kept: BTreeSet<ValueId>,
     /// Dims of tensors with dynamic shapes, as far as they are known.
     varying: &'g VaryingDims,
-    /// Bytes of constants that rules may still add.
-    left: usize,
+    computed: Computed,
 }
 
 /// The dims that vary of tensors with dynamic shapes. All dims of other tensors may vary.
@@ -121,7 +120,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             same,
             kept,
             varying,
-            left: MAX_OWN_BYTES,
+            computed: Computed::new(),
         }
     }
 
@@ -329,15 +328,14 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// Adds a constant tensor.
     ///
     /// # Errors
-    /// The constants of all rules exceed [`MAX_OWN_BYTES`].
+    /// The constants of all rules exceed the budget.
     pub(super) fn constant(
         &mut self,
         scalar_type: ScalarType,
         sizes: Vec<usize>,
         bytes: Vec<u8>,
     ) -> Result<ValueId, Error> {
-        let left = self.left.checked_sub(bytes.len());
-        self.left = left.ok_or_else(|| Error::unsupported("computed constants above 256 MiB"))?;
+        self.computed.spend(bytes.len())?;
         Ok(self.push(Value::Tensor(Tensor {
             scalar_type,
             host_type: scalar_type,
