@@ -49,10 +49,12 @@ impl Budget {
 
 /// Limit on the bytes of computed constants.
 const MAX_COMPUTED: usize = 1 << 28;
+/// Bytes of a call with its arguments, about.
+const CALL: usize = 256;
 
-/// Bytes of constants that may still be computed from fewer bytes of a program: filled and
-/// tabulated tensors, and views of weights that repeat elements. All delegates of a program share
-/// them.
+/// Bytes by which a program may still grow when it is read: filled and tabulated tensors, views of
+/// weights that repeat elements, calls that lowering adds. All methods and delegates of a program
+/// share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Computed {
     left: Rc<Cell<usize>>,
@@ -64,6 +66,11 @@ impl Computed {
         Self::beside(0)
     }
 
+    /// Subtracts a number of calls that a program has in addition to those of its file.
+    pub(crate) fn spend_calls(&self, count: usize) -> Result<(), Error> {
+        self.spend(count.saturating_mul(CALL))
+    }
+
     /// Creates the budget of a program whose constants of `stored` bytes may also be rearranged.
     pub(crate) fn beside(stored: usize) -> Self {
         Computed { left: Rc::new(Cell::new(MAX_COMPUTED.saturating_add(stored))) }
@@ -73,7 +80,7 @@ impl Computed {
     pub(crate) fn spend(&self, bytes: usize) -> Result<(), Error> {
         let rest = self.left.get().checked_sub(bytes).ok_or_else(|| {
             Error::Unsupported(format!(
-                "more than {} MiB of constants that are computed from fewer bytes",
+                "a program that grows by more than {} MiB when it is read",
                 MAX_COMPUTED >> 20
             ))
         })?;

@@ -264,6 +264,43 @@ class DynamicLoop(nn.Module):
         return scan(lambda total, x: (total + x, total * x), start, xs)
 
 
+class Views(nn.Module):
+    """Writes through views, and conversions that are views in one case and copies in another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        h = x * 2
+        # A copy: the transposed tensor is not contiguous.
+        flat = h.t().reshape(-1)
+        flat.add_(1)
+        # A view.
+        rows = h.reshape(3, -1)
+        rows[0] = 5
+        dropped = self.drop(y * 1)
+        dropped += 1
+        part = y * 3
+        part.narrow(1, 2, 3).copy_(y[:, :3])
+        copied = y.to(torch.float32, copy=True)
+        copied.mul_(0)
+        same = part.to(torch.float32)
+        same[1] = 4
+        return h, flat, dropped, part, y + copied, y.narrow(1, -3, 3), part.mT * 1
+
+
+class Similarity(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wide = torch.linspace(-1, 1, 5, dtype=torch.float64)
+        return (
+            F.cosine_similarity(x, y, dim=0),
+            F.cosine_similarity(x[None], y, dim=1),
+            F.cosine_similarity(x, x + 1, dim=-1),
+            (wide * 1e9).long(),
+        )
+
+
 def programs() -> list[Program]:
     torch.manual_seed(7)
     batch = Dim("batch", min=1, max=16)
@@ -287,6 +324,13 @@ def programs() -> list[Program]:
         Program("shapes", Shapes(), [(torch.randn(2, 3, 4), torch.randn(4, 4))]),
         Program("functions", Functions(), [(torch.randn(2, 3, 4) * 2,)]),
         Program("shared_weights", SharedWeights(), [(torch.tensor([[1, 5, 0]]),)]),
+        Program(
+            "views",
+            Views(),
+            [(torch.randn(3, count), torch.randn(4, 10)) for count in (5, 2)],
+            dynamic=({1: Dim("columns", min=2, max=12)}, None),
+        ),
+        Program("similarity", Similarity(), [(torch.randn(4, 6), torch.randn(1, 6))]),
         Program("branches", Branches(), [(x,) for x in branching], decomposed=True),
         Program(
             "loops",
@@ -297,7 +341,7 @@ def programs() -> list[Program]:
         Program(
             "dynamic_loop",
             DynamicLoop(),
-            [(torch.randn(count, 3),) for count in (4, 2, 9)],
+            [(torch.randn(count, 3),) for count in (4, 2, 9, 0)],
             dynamic=({0: Dim("rows", min=2, max=9)},),
         ),
     ]

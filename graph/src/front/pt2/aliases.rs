@@ -13,6 +13,16 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::rules::normalize_dim;
 
+/// Views with several outputs, which are not computed again one by one. Those of fixed shapes are
+/// slices instead.
+const PARTS: &[Operator] = &[
+    Operator::SPLIT_COPY_TENSOR,
+    Operator::SPLIT_WITH_SIZES_COPY,
+    Operator::CHUNK,
+    Operator::TENSOR_SPLIT,
+    Operator::TENSOR_SPLIT_INDICES,
+];
+
 /// Index of a tensor of the program.
 pub(super) type AliasId = usize;
 
@@ -99,6 +109,12 @@ impl Aliases {
             let alias = self.alias(id)?;
             let version = self.version(alias.base);
             let Some((_, view)) = &alias.view else { continue };
+            if PARTS.contains(&view.operator) {
+                return Err(Error::Unsupported(format!(
+                    "a part by {} of a tensor that is overwritten",
+                    view.operator.name()
+                )));
+            }
             let out = like(graph, alias.value);
             call(graph, self.number, view.operator, &[&[value], &view.rest[..]].concat(), out);
             value = out;
@@ -194,7 +210,8 @@ fn written(
             rest(0).and_then(|dims| permutation(graph, dims, rank))
         }
         Operator::TRANSPOSE_COPY_INT => swap(graph, rest(0), rest(1), rank),
-        Operator::T_COPY => Some((0..rank).rev().collect()),
+        Operator::T_COPY | Operator::NUMPY_T => Some((0..rank).rev().collect()),
+        Operator::MT => last_swapped(rank),
         _ => None,
     };
     if let Some(order) = order {
@@ -227,6 +244,14 @@ fn keeps_elements(graph: &Graph<'_>, operator: Operator, old: ValueId, new: Valu
         Operator::FLATTEN,
         Operator::UNFLATTEN,
         Operator::EXPAND_COPY,
+        Operator::VIEW_AS,
+        Operator::CONTIGUOUS,
+        Operator::DROPOUT,
+        Operator::TO_DEVICE,
+        Operator::TO_DTYPE,
+        Operator::TO_DTYPE_LAYOUT,
+        Operator::TO_OTHER,
+        Operator::TYPE_AS,
     ];
     let keeps = by_shape.contains(&operator) || operator.traits().is_view;
     keeps && count(old).is_some() && count(old) == count(new)
@@ -237,6 +262,16 @@ fn permutation(graph: &Graph<'_>, dims: ValueId, rank: usize) -> Option<Vec<usiz
     let order: Vec<usize> =
         dims.iter().map(|dim| normalize_dim(*dim, rank)).collect::<Option<_>>()?;
     (order.len() == rank && (0..rank).all(|dim| order.contains(&dim))).then_some(order)
+}
+
+/// The order of dims in which the last two are swapped.
+fn last_swapped(rank: usize) -> Option<Vec<usize>> {
+    let mut order: Vec<usize> = (0..rank).collect();
+    match &mut order[..] {
+        [.., a, b] => core::mem::swap(a, b),
+        _ => return None,
+    }
+    Some(order)
 }
 
 fn swap(

@@ -1,6 +1,7 @@
 //! A method with kernel instructions and planned memory, made from a graph.
 
 use super::signature::{State, Translated};
+use crate::budget::Computed;
 use crate::emit::Emitter;
 use crate::error::Error;
 use crate::graph::{Graph, Node, Value, ValueId};
@@ -26,16 +27,20 @@ const ROUNDS: usize = 4;
 ///
 /// # Errors
 /// Calls have no kernel; the message lists all of them.
-pub(super) fn method<'p>(translated: Translated<'p>, name: &str) -> Result<Method<'p>, Error> {
+pub(super) fn method<'p>(
+    translated: Translated<'p>,
+    name: &str,
+    computed: &Computed,
+) -> Result<Method<'p>, Error> {
     let Translated { mut graph, state, varying, flow } = translated;
-    // To passes, what events write and read is given and returned.
+    // Passes see values that events write as inputs, and values that events read as outputs.
     let (inputs, outputs) = (graph.inputs.len(), graph.outputs.len());
     let written: BTreeSet<ValueId> = flow.written().collect();
     graph.inputs.extend(&written);
     graph.outputs.extend(flow.read());
     dead::run(&mut graph);
     for _ in 0..ROUNDS {
-        if !portable::run_composites(&mut graph, &varying)? {
+        if !portable::run_composites(&mut graph, &varying, computed)? {
             break;
         }
     }
@@ -111,8 +116,8 @@ fn place<'p>(
     Ok(states)
 }
 
-/// Copies inputs, constants and state that are outputs or new state: outputs have memory of their
-/// own, and state may be overwritten before it is read.
+/// Inserts a copy where an output or a new state is itself an input, a constant or a state: outputs
+/// have memory of their own, and state may be overwritten before it is read.
 fn copy_given_values(graph: &mut Graph<'_>, written: BTreeSet<ValueId>) {
     let mut made = written;
     let results = graph

@@ -1,9 +1,8 @@
 //! Control flow: `torch.cond`, `while_loop`, `map` and `scan`.
 //!
-//! The calls of subgraphs become calls of the one graph, each a single time. The list of [`Event`]s
-//! says where a method jumps between them, and what it copies: the outputs of a conditional, and
-//! the tensors that a loop carries, are written by several of its parts, which calls of a graph
-//! cannot express. Calls and events share one count, so that the order survives passes.
+//! The calls of subgraphs become calls of the one graph. [`Event`]s are jumps and copies between
+//! calls: several branches write the same outputs, which calls of a graph cannot express. Calls and
+//! events are numbered together, so that passes keep their order.
 
 use super::nodes::{names, unsupported};
 use super::schema::{Argument, Graph as Source, NamedArgument, Node as Call};
@@ -19,7 +18,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A place in the program that events jump to.
+/// Jump target.
 type Label = usize;
 
 /// What happens between calls.
@@ -268,6 +267,9 @@ impl<'j, 'p> Translator<'j, 'p> {
 
         let (zero, none) = (self.push(Value::Int(0)), self.push(Value::None));
         let count = self.first_size(first, zero)?;
+        for part in &parts {
+            self.start_with(count, zero, *part)?;
+        }
         let counter = self.push(Value::SymInt(0));
         self.event(Event::Copy { from: zero, to: counter, none });
         let (start, end) = (self.label(), self.label());
@@ -295,7 +297,7 @@ impl<'j, 'p> Translator<'j, 'p> {
         Ok(())
     }
 
-    /// Adds a tensor of varying shape, with the bounds of another.
+    /// Adds a dynamic tensor with the dtype and bounds of another.
     fn growing(&mut self, id: ValueId) -> ValueId {
         let new = super::aliases::like(&mut self.graph, id);
         if let Some(Value::Tensor(tensor)) = self.graph.values.get_mut(new) {
@@ -315,6 +317,24 @@ impl<'j, 'p> Translator<'j, 'p> {
         let out = self.push(Value::SymInt(size));
         self.call(Operator::SYM_SIZE_INT, &[id, zero], out);
         Ok(out)
+    }
+
+    /// Gives a tensor its first shape, in case that a loop with a dynamic number of iterations has
+    /// none: `count` rows.
+    fn start_with(&mut self, count: ValueId, zero: ValueId, part: ValueId) -> Result<(), Error> {
+        if matches!(self.graph.values.get(count), Some(Value::Int(_))) {
+            return Ok(());
+        }
+        let rows = self.growing(part);
+        let sizes = self.graph.tensor(part).map(|tensor| tensor.sizes.clone());
+        let mut list = vec![count];
+        for size in sizes.unwrap_or_default().into_iter().skip(1) {
+            list.push(self.push(Value::Int(size as i64)));
+        }
+        let (list, none) = (self.push(Value::List(list)), self.push(Value::None));
+        self.next();
+        self.call(Operator::FULL, &[list, zero, none, none, none, none], rows);
+        self.copy_all(&[rows], &[part])
     }
 
     /// The part of a tensor at an index of the first dim.

@@ -85,12 +85,12 @@ pub(crate) fn read(file: &[u8]) -> Result<Program<'_>, Error> {
         .names()
         .filter_map(|name| name.strip_prefix(models.as_str())?.strip_suffix(".json"))
         .collect();
-    let copies = Computed::beside(file.len());
+    let computed = Computed::beside(file.len());
     let mut methods = Vec::new();
     for model in &models {
         // A single program is a module's `forward`.
         let name = if models.len() == 1 { "forward" } else { model };
-        methods.push(method(&archive, root, (model, name), &copies)?);
+        methods.push(method(&archive, root, (model, name), &computed)?);
     }
     if methods.is_empty() {
         return Err(Error::unsupported(
@@ -105,7 +105,7 @@ fn method<'p>(
     archive: &Archive<'p>,
     root: &str,
     (model, name): (&str, &str),
-    copies: &Computed,
+    computed: &Computed,
 ) -> Result<Method<'p>, Error> {
     let required = |path: String| -> Result<&'p [u8], Error> {
         let found = archive.get(&path)?;
@@ -121,10 +121,10 @@ fn method<'p>(
     if program.schema_version.major != MAJOR {
         return Err(of_version(&program.schema_version));
     }
-    let weights = Weights::new(archive, weights, weight_list, copies)?;
-    let constants = Weights::new(archive, constants, constant_list, copies)?;
-    let translated = Translator::new(&program, [&weights, &constants]).translate()?;
-    assemble::method(translated, name)
+    let weights = Weights::new(archive, weights, weight_list, computed)?;
+    let constants = Weights::new(archive, constants, constant_list, computed)?;
+    let translated = Translator::new(&program, [&weights, &constants], computed).translate()?;
+    assemble::method(translated, name, computed)
 }
 
 /// Describes why a program cannot be parsed: a different version is the likely cause.

@@ -77,7 +77,7 @@ const VIEWS: &[(&str, Operator)] = &[
 /// Operators that return their argument, or a view of it, if they can.
 const MAYBE_VIEWS: &[(&str, Operator, Effect)] = &[
     ("aten._to_copy.default", Operator::TO_COPY, Effect::None),
-    ("aten.contiguous.default", Operator::CONTIGUOUS, Effect::ViewIfContiguous),
+    ("aten.contiguous.default", Operator::CONTIGUOUS, Effect::ViewIfSame),
     ("aten.dropout.default", Operator::DROPOUT, Effect::View),
     ("aten.dropout_.default", Operator::DROPOUT, Effect::View),
     ("aten.feature_dropout.default", Operator::DROPOUT, Effect::View),

@@ -25,10 +25,6 @@ use torchlet_core::rules::normalize_dim;
 /// Shapes and dtypes of a program or subgraph.
 type Metas<'a, 'j> = &'a BTreeMap<Text<'j>, TensorMeta<'j>>;
 
-/// Maximum number of calls of a program. Each access to a view that shares memory with written
-/// tensors adds calls, so their number is not limited by the size of the file.
-const MAX_CALLS: usize = 1 << 20;
-
 impl<'j, 'p> Translator<'j, 'p> {
     /// Converts the program.
     ///
@@ -48,11 +44,12 @@ impl<'j, 'p> Translator<'j, 'p> {
     /// Converts the calls of a graph. Its inputs have names already.
     pub(super) fn calls(&mut self, source: &'j Source<'j>) -> Result<(), Error> {
         for call in &source.nodes {
-            if self.graph.nodes.len() > MAX_CALLS {
-                return Err(Error::unsupported("a program with more than 2^20 calls"));
-            }
             self.next();
-            match self.one(source, call) {
+            let before = self.graph.nodes.len();
+            let done = self.one(source, call);
+            // Reading a view of a tensor that was overwritten adds calls.
+            self.computed.spend_calls(self.graph.nodes.len().saturating_sub(before))?;
+            match done {
                 Err(Error::Unsupported(why)) => {
                     let target = call.target.strip_prefix("torch.ops.").unwrap_or(&call.target);
                     self.unsupported.insert(match why.is_empty() {
@@ -60,8 +57,11 @@ impl<'j, 'p> Translator<'j, 'p> {
                         false => format!("{target}: {why}"),
                     });
                     // The rest of the program is checked, too.
-                    for (name, value) in self.results(source, call)? {
-                        self.name(name, value);
+                    match self.results(source, call) {
+                        Ok(results) => {
+                            results.into_iter().for_each(|(name, value)| self.name(name, value));
+                        }
+                        Err(_) => self.omit(call),
                     }
                 }
                 Err(Error::Invalid(why)) => {
@@ -117,7 +117,7 @@ impl<'j, 'p> Translator<'j, 'p> {
         let shares = match (effect, target) {
             (Effect::View, Some(_)) => true,
             (Effect::ViewIfContiguous, Some((_, tensor))) => {
-                // A copy is contiguous, and a view of a tensor that is not is neither.
+                // Copies are contiguous; views of tensors that are not contiguous are not.
                 let is_contiguous =
                     |name: &str| source.tensor_values.get(name).is_some_and(is_contiguous);
                 let out = call.outputs.iter().flat_map(|output| names(output)).next();
@@ -162,7 +162,9 @@ impl<'j, 'p> Translator<'j, 'p> {
                     View { operator: Operator::SELECT_COPY_INT, rest: vec![dim, index] }
                 })
                 .collect(),
-            Operator::SPLIT_COPY_TENSOR | Operator::SPLIT_WITH_SIZES_COPY | Operator::CHUNK => {
+            Operator::SPLIT_COPY_TENSOR | Operator::SPLIT_WITH_SIZES_COPY | Operator::CHUNK
+                if made.iter().all(|id| self.graph.tensor(*id).is_some_and(|it| !it.dynamic)) =>
+            {
                 let sizes = |id: &ValueId| self.graph.tensor(*id).map(|it| it.sizes.as_slice());
                 let rank = made.first().and_then(sizes).map_or(0, <[usize]>::len);
                 let at = match self.graph.values.get(dim) {
@@ -183,7 +185,35 @@ impl<'j, 'p> Translator<'j, 'p> {
                 }
                 views
             }
+            Operator::NARROW => match (rest.first(), rest.get(1), rest.get(2)) {
+                (Some(dim), Some(start), Some(length)) => {
+                    let end = self.end(*start, *length);
+                    let one = self.push(Value::Int(1));
+                    let rest = vec![*dim, *start, end, one];
+                    vec![View { operator: Operator::SLICE_COPY_TENSOR, rest }]
+                }
+                _ => Vec::new(),
+            },
             _ => made.iter().map(|_| View { operator, rest: rest.clone() }).collect(),
+        }
+    }
+
+    /// The end of a part of a dim. A part up to the end may be counted from the end.
+    fn end(&mut self, start: ValueId, length: ValueId) -> ValueId {
+        let int = |id: ValueId| match self.graph.values.get(id) {
+            Some(Value::Int(number)) => Some(*number),
+            _ => None,
+        };
+        match (int(start), int(length)) {
+            (Some(start), Some(length)) => {
+                let end = start.saturating_add(length);
+                self.push(Value::Int(if start < 0 && end == 0 { i64::MAX } else { end }))
+            }
+            _ => {
+                let end = self.push(Value::SymInt(0));
+                self.call(Operator::SYM_ADD, &[start, length], end);
+                end
+            }
         }
     }
 
@@ -257,6 +287,14 @@ impl<'j, 'p> Translator<'j, 'p> {
     fn inline(&mut self, call: &'j Call<'j>) -> Result<(), Error> {
         let is_graph = |input: &NamedArgument<'_>| matches!(input.arg, Argument::Graph(_));
         let at = call.inputs.iter().position(is_graph).ok_or_else(unsupported)?;
+        // Autocast has arguments: a device, a dtype, whether it is enabled.
+        if call.target.contains("autocast")
+            && !matches!(call.inputs.get(2).map(|it| &it.arg), Some(Argument::Bool(false)))
+        {
+            return Err(Error::unsupported(
+                "autocast changes the dtypes of calls; export after run_decompositions()",
+            ));
+        }
         let (_, behind) = call.inputs.split_at_checked(at).ok_or_else(unsupported)?;
         let Some((NamedArgument { arg: Argument::Graph(inner), .. }, operands)) =
             behind.split_first()
@@ -349,6 +387,9 @@ impl<'j, 'p> Translator<'j, 'p> {
                     changes: None,
                 }))
             }
+            Argument::SymFloat(_) | Argument::SymBool(_) => {
+                return Err(Error::Unsupported(format!("{} as the result", output.kind())));
+            }
             _ => self.push(Value::None),
         })
     }
@@ -359,12 +400,14 @@ impl<'j, 'p> Translator<'j, 'p> {
         scalar_type(source.tensor_values.get(first)?.dtype)
     }
 
-    /// Whether the output of a call has the dtype of an input.
+    /// Whether a conversion returns its input: one that changes neither dtype nor strides.
     fn is_unchanged(&self, source: &Source<'j>, input: &Name<'j>, call: &Call<'j>) -> bool {
-        let own = source.tensor_values.get(&input.name).map(|meta| meta.dtype);
-        let outputs = call.outputs.iter().flat_map(|output| names(output));
-        let mut types = outputs.map(|name| source.tensor_values.get(name).map(|meta| meta.dtype));
-        own.is_some() && types.next() == Some(own)
+        let is_copy =
+            |it: &NamedArgument<'j>| it.name == "copy" && matches!(it.arg, Argument::Bool(true));
+        let meta = |name: &str| source.tensor_values.get(name);
+        let out = call.outputs.iter().flat_map(names).next().and_then(meta);
+        let (Some(own), Some(out)) = (meta(&input.name), out) else { return false };
+        own.dtype == out.dtype && has_same_strides(own, out) && !call.inputs.iter().any(is_copy)
     }
 
     /// Adds a tensor as the program describes it.
@@ -415,9 +458,9 @@ impl<'j, 'p> Translator<'j, 'p> {
     ) -> ValueId {
         let value = match symbols.get(name) {
             Some(SymInt::Int(number)) => Value::Int(*number),
-            Some(expr @ SymInt::Expr(SymExpr { hint, .. })) => match self.symbols.bound(expr) {
-                Ok((number, false)) => Value::Int(number as i64),
-                _ => Value::SymInt(match hint {
+            Some(expr @ SymInt::Expr(SymExpr { hint, .. })) => match self.symbols.constant(expr) {
+                Some(number) => Value::Int(number),
+                None => Value::SymInt(match hint {
                     Some(Hint::Int(hint)) => *hint,
                     _ => 0,
                 }),
@@ -481,22 +524,35 @@ pub(super) fn names<'a>(argument: &'a Argument<'_>) -> Vec<&'a str> {
     }
 }
 
-/// Whether a tensor is row-major in memory.
+/// The value of a size or stride at export, if it is known.
+fn hint(size: &SymInt<'_>) -> Option<i64> {
+    match size {
+        SymInt::Int(size) | SymInt::Expr(SymExpr { hint: Some(Hint::Int(size)), .. }) => {
+            Some(*size)
+        }
+        SymInt::Expr(_) => None,
+    }
+}
+
+/// Whether a tensor is row-major in memory, as far as sizes are known.
 fn is_contiguous(meta: &TensorMeta<'_>) -> bool {
     let mut expected = Some(1i64);
-    meta.sizes.iter().zip(&meta.strides).rev().all(|(size, stride)| match (size, stride) {
-        (SymInt::Int(1), _) => true,
-        (SymInt::Int(size), SymInt::Int(stride)) => {
-            let is = expected == Some(*stride);
-            expected = expected.and_then(|expected| expected.checked_mul(*size));
-            is
-        }
-        // The outermost dim may have any size.
-        (SymInt::Expr(_), SymInt::Int(stride)) => {
-            let is = expected == Some(*stride);
-            expected = None;
-            is
-        }
-        _ => true,
+    meta.sizes.iter().zip(&meta.strides).rev().all(|(size, stride)| {
+        let size = hint(size);
+        let is = match (expected, hint(stride)) {
+            (Some(expected), Some(stride)) => size == Some(1) || stride == expected,
+            _ => true,
+        };
+        expected = expected.and_then(|expected| expected.checked_mul(size?));
+        is
+    })
+}
+
+/// Whether two tensors of one shape have the same order of elements in memory, as far as sizes are
+/// known.
+fn has_same_strides(a: &TensorMeta<'_>, b: &TensorMeta<'_>) -> bool {
+    a.sizes.iter().zip(a.strides.iter().zip(&b.strides)).all(|(size, (a, b))| {
+        let (a, b) = (hint(a), hint(b));
+        hint(size) == Some(1) || a.is_none() || b.is_none() || a == b
     })
 }

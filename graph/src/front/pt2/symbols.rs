@@ -13,7 +13,10 @@ use alloc::vec::Vec;
 
 /// Maximum nesting of an expression.
 const DEPTH: usize = 64;
-/// Bound of a symbol without one: a multiple of the size at export, and at least this much.
+/// Maximum length of an expression, in bytes. Many outputs can refer to one expression.
+const MAX_LENGTH: usize = 1 << 12;
+/// Assumed upper bound of an unbounded symbol: this multiple of its size at export, but at least
+/// [`UNBOUNDED_LEAST`].
 const UNBOUNDED_FACTOR: i64 = 4;
 const UNBOUNDED_LEAST: i64 = 16;
 /// Ranges up to this size count as declared. PyTorch writes larger ones where none is declared.
@@ -25,11 +28,13 @@ pub(super) struct Symbols {
     ranges: BTreeMap<String, Interval>,
 }
 
-/// Smallest and largest value.
+/// Smallest and largest value. Both are divided by `divisor`, which is 1 except for parts of
+/// expressions such as `s0/2`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Interval {
     low: i64,
     high: i64,
+    divisor: i64,
 }
 
 impl Symbols {
@@ -48,13 +53,16 @@ impl Symbols {
             }
         }
         let ranges = constraints.iter().filter_map(|(name, range)| {
-            let low = range.min_val.unwrap_or(0).clamp(0, LARGEST);
+            // Symbols of data-dependent integers start with a `u`, and may be negative.
+            let is_size = !name.starts_with('u');
+            let least = if is_size { 0 } else { -LARGEST };
+            let low = range.min_val.unwrap_or(least).clamp(least, LARGEST);
             let hint = hints.get(name.as_ref()).copied().unwrap_or(0);
             let some = hint.saturating_mul(UNBOUNDED_FACTOR).max(UNBOUNDED_LEAST);
-            // Symbols of sizes that depend on data start with a `u`. Nothing suggests a bound.
-            let some = (!name.starts_with('u')).then_some(some);
+            // Nothing suggests a bound of a data-dependent integer.
+            let some = is_size.then_some(some);
             let high = range.max_val.filter(|high| *high < LARGEST).or(some)?.max(low);
-            Some((String::from(name.as_ref()), Interval { low, high }))
+            Some((String::from(name.as_ref()), Interval::new(low, high)))
         });
         Symbols { ranges: ranges.collect() }
     }
@@ -64,19 +72,36 @@ impl Symbols {
     /// # Errors
     /// The expression has a symbol without a range, or an unknown function.
     pub(super) fn bound(&self, size: &SymInt<'_>) -> Result<(usize, bool), Error> {
-        let text = match size {
-            SymInt::Int(size) => return Ok((whole(*size)?, false)),
+        let Interval { low, high, .. } = self.interval(size)?;
+        Ok((whole(high.max(low.min(0)))?, low != high))
+    }
+
+    /// Returns the value of an integer, if it has only one.
+    pub(super) fn constant(&self, number: &SymInt<'_>) -> Option<i64> {
+        let Interval { low, high, .. } = self.interval(number).ok()?;
+        (low == high).then_some(low)
+    }
+
+    /// Returns the smallest and the largest value of an integer.
+    fn interval(&self, number: &SymInt<'_>) -> Result<Interval, Error> {
+        let text = match number {
+            SymInt::Int(number) => return Ok(Interval::new(*number, *number)),
             SymInt::Expr(expr) => expr.expr_str.as_ref(),
         };
+        if text.len() > MAX_LENGTH {
+            return Err(Error::Unsupported(format!(
+                "the expression of a size has {} bytes; at most {MAX_LENGTH}",
+                text.len()
+            )));
+        }
         let mut parser = Parser { rest: text, symbols: self, depth: 0 };
         let value = parser.sum().filter(|_| parser.rest.trim().is_empty());
-        let interval = value.ok_or_else(|| {
+        value.and_then(Interval::rounded).ok_or_else(|| {
             Error::Unsupported(format!(
                 "the size `{text}` has no bound; declare one with `torch.export.Dim` or \
                  `torch._check`"
             ))
-        })?;
-        Ok((whole(interval.high.max(0))?, interval.low != interval.high))
+        })
     }
 }
 
@@ -123,6 +148,13 @@ impl<'t> Parser<'t> {
         word
     }
 
+    /// Whether a name and `=` follow.
+    fn is_option(&self) -> bool {
+        let mut ahead = Parser { rest: self.rest, symbols: self.symbols, depth: 0 };
+        let word = ahead.word();
+        !word.is_empty() && ahead.eat("=")
+    }
+
     fn sum(&mut self) -> Option<Interval> {
         self.depth += 1;
         if self.depth > DEPTH {
@@ -131,9 +163,9 @@ impl<'t> Parser<'t> {
         let mut value = self.product()?;
         loop {
             if self.eat("+") {
-                value = value.plus(self.product()?);
+                value = value.plus(self.product()?)?;
             } else if self.eat("-") {
-                value = value.plus(self.product()?.negated());
+                value = value.plus(self.product()?.negated())?;
             } else {
                 self.depth -= 1;
                 return Some(value);
@@ -144,10 +176,12 @@ impl<'t> Parser<'t> {
     fn product(&mut self) -> Option<Interval> {
         let mut value = self.power()?;
         loop {
-            if self.eat("//") || self.eat("/") {
+            if self.eat("//") {
                 value = value.over(self.power()?)?;
+            } else if self.eat("/") {
+                value = value.divided(self.power()?)?;
             } else if self.eat("*") {
-                value = value.times(self.power()?);
+                value = value.times(self.power()?)?;
             } else {
                 return Some(value);
             }
@@ -173,7 +207,7 @@ impl<'t> Parser<'t> {
         let word = self.word();
         if !self.eat("(") {
             return match word.parse::<i64>() {
-                Ok(number) => Some(Interval { low: number, high: number }),
+                Ok(number) => Some(Interval::new(number, number)),
                 Err(_) => self.symbols.ranges.get(word).copied(),
             };
         }
@@ -192,11 +226,9 @@ impl<'t> Parser<'t> {
                 break;
             }
             // Options such as `evaluate=False` follow the operands.
-            let options = self.rest.split(')').next().unwrap_or_default();
-            if let Some((name, _)) = options.split_once('=')
-                && name.trim().bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')
-            {
-                self.rest = self.rest.get(options.len()..)?;
+            if self.is_option() {
+                let (_, rest) = self.rest.split_at_checked(self.rest.find(')')?)?;
+                self.rest = rest;
                 break;
             }
         }
@@ -210,73 +242,90 @@ impl<'t> Parser<'t> {
 /// Evaluates a function of SymPy, or of PyTorch's `torch/utils/_sympy/functions.py`.
 fn function(name: &str, args: &[Interval]) -> Option<Interval> {
     let (first, rest) = args.split_first()?;
-    let all = |combine: fn(Interval, Interval) -> Interval| {
-        rest.iter().fold(*first, |value, arg| combine(value, *arg))
+    let all = |combine: fn(Interval, Interval) -> Option<Interval>| {
+        rest.iter().try_fold(*first, |value, arg| combine(value, *arg))
     };
     match (name, rest) {
-        ("Integer", []) => Some(*first),
-        ("Add", _) => Some(all(Interval::plus)),
-        ("Mul", _) => Some(all(Interval::times)),
-        ("Max", _) => {
-            Some(all(|a, b| Interval { low: a.low.max(b.low), high: a.high.max(b.high) }))
-        }
-        ("Min", _) => {
-            Some(all(|a, b| Interval { low: a.low.min(b.low), high: a.high.min(b.high) }))
-        }
-        ("FloorDiv" | "CleanDiv" | "IntTrueDiv" | "PythonFloorDiv", [divisor]) => {
-            first.over(*divisor)
-        }
-        ("CeilDiv" | "CeilToInt", [divisor]) => {
+        ("Integer" | "ToFloat" | "Identity", []) => Some(*first),
+        ("Add", _) => all(Interval::plus),
+        ("Mul", _) => all(Interval::times),
+        ("Max", _) => all(|a, b| a.of_corners(b, i64::max)),
+        ("Min", _) => all(|a, b| a.of_corners(b, i64::min)),
+        ("FloorDiv" | "CleanDiv" | "PythonFloorDiv", [divisor]) => first.over(*divisor),
+        ("Rational" | "IntTrueDiv", [divisor]) => first.divided(*divisor),
+        ("CeilDiv", [divisor]) => {
             let value = first.over(*divisor)?;
-            Some(Interval { low: value.low, high: value.high.saturating_add(1) })
+            Some(Interval { high: value.high.saturating_add(1), ..value })
         }
-        ("Rational", [divisor]) => Some(Interval { high: first.over(*divisor)?.high, low: 0 }),
-        ("Mod" | "PythonMod", [divisor]) if divisor.low > 0 => {
-            Some(Interval { low: 0, high: divisor.high.saturating_sub(1) })
+        ("Mod" | "PythonMod", [divisor]) if divisor.low > 0 && divisor.divisor == 1 => {
+            Some(Interval::new(0, divisor.high.saturating_sub(1)))
         }
         ("Pow" | "PowByNatural", [exponent]) => first.power(*exponent),
-        ("TruncToInt" | "FloorToInt" | "floor" | "ToFloat" | "Identity", []) => Some(*first),
-        ("ceiling" | "CeilToInt", []) => {
-            Some(Interval { high: first.high.saturating_add(1), ..*first })
-        }
+        // Rounding outwards covers every rounding.
+        ("TruncToInt" | "FloorToInt" | "CeilToInt" | "floor" | "ceiling", []) => first.rounded(),
         _ => None,
     }
 }
 
 impl Interval {
-    fn plus(self, other: Self) -> Self {
-        Interval {
-            low: self.low.saturating_add(other.low),
-            high: self.high.saturating_add(other.high),
-        }
+    fn new(low: i64, high: i64) -> Self {
+        Interval { low, high, divisor: 1 }
+    }
+
+    /// The smallest interval of integers that contains this one.
+    fn rounded(self) -> Option<Self> {
+        let (low, high) = (self.low.checked_div_euclid(self.divisor)?, self.high);
+        let down = high.checked_div_euclid(self.divisor)?;
+        let is_whole = high.checked_rem_euclid(self.divisor)? == 0;
+        Some(Self::new(low, if is_whole { down } else { down.saturating_add(1) }))
+    }
+
+    fn plus(self, other: Self) -> Option<Self> {
+        let divisor = self.divisor.checked_mul(other.divisor)?;
+        let sum = |a: i64, b: i64| {
+            let (a, b) = (a.saturating_mul(other.divisor), b.saturating_mul(self.divisor));
+            a.saturating_add(b)
+        };
+        Some(Interval { low: sum(self.low, other.low), high: sum(self.high, other.high), divisor })
     }
 
     fn negated(self) -> Self {
-        Interval { low: self.high.saturating_neg(), high: self.low.saturating_neg() }
+        let (low, high) = (self.high.saturating_neg(), self.low.saturating_neg());
+        Interval { low, high, ..self }
     }
 
-    /// The interval of a function that is monotonic in each operand.
-    fn of_corners(self, other: Self, function: impl Fn(i64, i64) -> i64) -> Self {
+    /// The interval of a function of integers that is monotonic in each operand.
+    fn of_corners(self, other: Self, function: impl Fn(i64, i64) -> i64) -> Option<Self> {
         let (a, b) = (function(self.low, other.low), function(self.low, other.high));
         let (c, d) = (function(self.high, other.low), function(self.high, other.high));
-        Interval { low: a.min(b).min(c).min(d), high: a.max(b).max(c).max(d) }
+        (self.divisor == 1 && other.divisor == 1)
+            .then(|| Self::new(a.min(b).min(c).min(d), a.max(b).max(c).max(d)))
     }
 
-    fn times(self, other: Self) -> Self {
-        self.of_corners(other, i64::saturating_mul)
+    fn times(self, other: Self) -> Option<Self> {
+        let divisor = self.divisor.checked_mul(other.divisor)?;
+        let (a, b) = (Self::new(self.low, self.high), Self::new(other.low, other.high));
+        Some(Interval { divisor, ..a.of_corners(b, i64::saturating_mul)? })
     }
 
     /// Floor division.
     fn over(self, other: Self) -> Option<Self> {
         let floor = |a: i64, b: i64| a.checked_div_euclid(b).unwrap_or(i64::MAX);
-        (other.low > 0).then(|| self.of_corners(other, floor))
+        if other.low > 0 { self.of_corners(other, floor) } else { None }
+    }
+
+    /// Exact division by a constant.
+    fn divided(self, other: Self) -> Option<Self> {
+        let is_known = other.low == other.high && other.low > 0 && other.divisor == 1;
+        let divisor = self.divisor.checked_mul(other.low).filter(|_| is_known)?;
+        Some(Interval { divisor, ..self })
     }
 
     fn power(self, other: Self) -> Option<Self> {
-        let exponent = u32::try_from(other.low).ok().filter(|_| other.low == other.high)?;
-        (self.low >= 0).then(|| Interval {
-            low: self.low.saturating_pow(exponent),
-            high: self.high.saturating_pow(exponent),
+        let is_known = other.low == other.high && other.divisor == 1;
+        let exponent = u32::try_from(other.low).ok().filter(|_| is_known)?;
+        (self.low >= 0 && self.divisor == 1).then(|| {
+            Self::new(self.low.saturating_pow(exponent), self.high.saturating_pow(exponent))
         })
     }
 }
@@ -292,6 +341,7 @@ mod tests {
             (Cow::Borrowed("s0"), range(2, Some(64))),
             (Cow::Borrowed("s1"), range(0, Some(10))),
             (Cow::Borrowed("s2"), range(1, None)),
+            (Cow::Borrowed("u0"), range(-4, Some(0))),
         ];
         let hint = SymInt::Expr(SymExpr {
             expr_str: "Symbol('s2', integer=True)".into(),
@@ -318,6 +368,10 @@ mod tests {
             ("2*s0 + s1*(s0 - 1)", 758),
             ("s0 // 2", 32),
             ("-s1 + 12", 12),
+            ("Mul(Rational(1, 2), Symbol('s0', integer=True))", 32),
+            ("Mul(Symbol('s0', integer=True), Rational(3, 4), evaluate=False)", 48),
+            ("3*s0/4 + s1", 58),
+            ("Add(Symbol('u0', integer=True), Integer(10))", 10),
             ("s2", 400),
         ] {
             assert_eq!(bound(text), Some((expected, true)), "{text}");
@@ -326,10 +380,34 @@ mod tests {
     }
 
     #[test]
+    fn integers_may_be_negative() {
+        let constant = |text: &str| {
+            let expr = SymExpr { expr_str: text.into(), hint: None };
+            symbols().constant(&SymInt::Expr(expr))
+        };
+        assert_eq!(constant("u0"), None);
+        assert_eq!(constant("Integer(-3)"), Some(-3));
+        assert_eq!(constant("Mul(Integer(-1), Integer(2))"), Some(-2));
+    }
+
+    #[test]
     fn unknown_expressions_are_refused() {
         let deep = "(".repeat(100_000);
         let minus = "-".repeat(100_000);
-        for text in ["s9", "Foo(s0)", "s0 +", "", "Mul(s0", "s0 // s1", "ß", &deep, &minus] {
+        let long = format!("Add(1{})", ", 1".repeat(2000));
+        for text in [
+            "s9",
+            "Foo(s0)",
+            "s0 +",
+            "",
+            "Mul(s0",
+            "s0 // s1",
+            "ß",
+            "Rational(1, s0)",
+            &deep,
+            &minus,
+            &long,
+        ] {
             assert_eq!(bound(text), None, "{text}");
         }
     }

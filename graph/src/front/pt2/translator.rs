@@ -5,6 +5,7 @@ use super::flow::Flow;
 use super::schema::ExportedProgram;
 use super::symbols::Symbols;
 use super::weights::Weights;
+use crate::budget::Computed;
 use crate::graph::{Graph, ValueId};
 use crate::lower::portable::VaryingDims;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -33,10 +34,15 @@ pub(super) struct Translator<'j, 'p> {
     /// Number of the current call or event.
     pub(super) number: u32,
     pub(super) flow: Flow,
+    pub(super) computed: &'j Computed,
 }
 
 impl<'j, 'p> Translator<'j, 'p> {
-    pub(super) fn new(program: &'j ExportedProgram<'j>, weights: [&'j Weights<'j, 'p>; 2]) -> Self {
+    pub(super) fn new(
+        program: &'j ExportedProgram<'j>,
+        weights: [&'j Weights<'j, 'p>; 2],
+        computed: &'j Computed,
+    ) -> Self {
         let source = &program.graph_module.graph;
         let sizes = source.tensor_values.values().flat_map(|meta| &meta.sizes);
         let sizes = sizes.chain(source.sym_int_values.values());
@@ -51,6 +57,7 @@ impl<'j, 'p> Translator<'j, 'p> {
             unsupported: BTreeSet::new(),
             number: 0,
             flow: Flow::default(),
+            computed,
         }
     }
 

@@ -5,9 +5,11 @@ use super::zip::Archive;
 use crate::budget::Computed;
 use crate::error::Error;
 use alloc::borrow::Cow;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 use torchlet_core::ScalarType;
 use torchlet_core::layout::MAX_RANK;
 
@@ -16,7 +18,9 @@ pub(super) struct Weights<'j, 'p> {
     archive: &'j Archive<'p>,
     folder: String,
     payloads: Payloads<'j>,
-    copies: &'j Computed,
+    computed: &'j Computed,
+    /// Address, offset and size of contiguous views so far.
+    seen: RefCell<BTreeSet<(usize, usize, usize)>>,
 }
 
 /// A stored tensor.
@@ -35,13 +39,13 @@ impl<'j, 'p> Weights<'j, 'p> {
         archive: &'j Archive<'p>,
         folder: String,
         config: &'j [u8],
-        copies: &'j Computed,
+        computed: &'j Computed,
     ) -> Result<Self, Error> {
         let payloads = serde_json::from_slice(config);
         let payloads = payloads.map_err(|error| {
             Error::Invalid(format!("the list of weights in '{folder}': {error}"))
         })?;
-        Ok(Weights { archive, folder, payloads, copies })
+        Ok(Weights { archive, folder, payloads, computed, seen: RefCell::default() })
     }
 
     /// Returns a tensor; `None` if the archive does not list it.
@@ -67,8 +71,11 @@ impl<'j, 'p> Weights<'j, 'p> {
             return Err(Error::Unsupported(format!("tensor '{name}' of dtype {}", meta.dtype)));
         };
         let element = scalar_type.size();
-        if !view.is_contiguous() {
-            self.copies.spend(view.bytes(element).unwrap_or(usize::MAX))?;
+        let bytes = view.bytes(element).unwrap_or(usize::MAX);
+        // Written programs contain each view once.
+        let range = (storage.as_ptr().addr(), view.offset, bytes);
+        if !view.is_contiguous() || self.seen.borrow_mut().insert(range) {
+            self.computed.spend(bytes)?;
         }
         let data = view.read(storage, element);
         let data = data.ok_or_else(|| fail("exceeds its data"))?;

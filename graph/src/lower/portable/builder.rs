@@ -2,6 +2,8 @@
 
 mod tensors;
 
+pub(super) use tensors::broadcast_sizes;
+
 use super::numbers::whole;
 use crate::budget::Computed;
 use crate::error::Error;
@@ -104,10 +106,14 @@ impl VaryingDims {
 
 impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn new(graph: &'g mut Graph<'p>) -> Self {
-        Self::with_dims(graph, VaryingDims::UNKNOWN)
+        Self::with_dims(graph, VaryingDims::UNKNOWN, Computed::new())
     }
 
-    pub(super) fn with_dims(graph: &'g mut Graph<'p>, varying: &'g VaryingDims) -> Self {
+    pub(super) fn with_dims(
+        graph: &'g mut Graph<'p>,
+        varying: &'g VaryingDims,
+        computed: Computed,
+    ) -> Self {
         let updates = graph.updates.iter().map(|(new, _)| *new);
         let kept = graph.outputs.iter().copied().chain(updates).collect();
         let (renamed, same) = (BTreeMap::new(), BTreeMap::new());
@@ -120,7 +126,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             same,
             kept,
             varying,
-            computed: Computed::new(),
+            computed,
         }
     }
 
@@ -165,9 +171,9 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.calls.get_mut(self.start..).unwrap_or_default()
     }
 
-    /// The number of calls so far.
-    pub(super) fn len(&self) -> usize {
-        self.calls.len()
+    /// Charges the calls that replaced the current one.
+    pub(super) fn charge(&self) -> Result<(), Error> {
+        self.computed.spend_calls(self.calls.len().saturating_sub(self.start))
     }
 
     /// Adds an unchanged call.

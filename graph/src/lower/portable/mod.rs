@@ -23,6 +23,7 @@ mod simple;
 mod symbolic;
 mod training;
 
+use crate::budget::Computed;
 use crate::error::Error;
 use crate::graph::{Graph, Node, ValueId};
 use crate::operators::Operator;
@@ -97,7 +98,7 @@ pub fn run(graph: &mut Graph<'_>) -> Result<(), Error> {
 /// # Errors
 /// The arguments of a call do not match its operator.
 pub fn run_some(graph: &mut Graph<'_>, chosen: &[bool]) -> Result<bool, Error> {
-    run_chosen(graph, chosen, VaryingDims::UNKNOWN)
+    run_chosen(graph, chosen, VaryingDims::UNKNOWN, Computed::new())
 }
 
 /// Lowers all calls that have a rule but no instruction. Returns whether any call changed.
@@ -105,32 +106,31 @@ pub fn run_some(graph: &mut Graph<'_>, chosen: &[bool]) -> Result<bool, Error> {
 /// # Errors
 /// The arguments of a call do not match its operator.
 #[cfg(feature = "pt2")]
-pub(crate) fn run_composites(graph: &mut Graph<'_>, varying: &VaryingDims) -> Result<bool, Error> {
+pub(crate) fn run_composites(
+    graph: &mut Graph<'_>,
+    varying: &VaryingDims,
+    computed: &Computed,
+) -> Result<bool, Error> {
     let all = alloc::vec![true; graph.nodes.len()];
-    run_chosen(graph, &all, varying)
+    run_chosen(graph, &all, varying, computed.clone())
 }
-
-/// Maximum number of calls that rules add to a graph.
-const MAX_ADDED: usize = 1 << 20;
 
 fn run_chosen(
     graph: &mut Graph<'_>,
     chosen: &[bool],
     varying: &VaryingDims,
+    computed: Computed,
 ) -> Result<bool, Error> {
     let without = |(call, chosen): (&Node, &bool)| *chosen && has_rule_alone(call);
     if !graph.nodes.iter().zip(chosen).any(without) {
         return Ok(false);
     }
     let calls = core::mem::take(&mut graph.nodes);
-    let limit = calls.len().saturating_add(MAX_ADDED);
-    let mut builder = Builder::with_dims(graph, varying);
+    let mut builder = Builder::with_dims(graph, varying, computed);
     for (call, chosen) in calls.into_iter().zip(chosen) {
         if without((&call, chosen)) {
             lower(&mut builder, call)?;
-            if builder.len() > limit {
-                return Err(Error::unsupported("composite calls that make more than 2^20 calls"));
-            }
+            builder.charge()?;
         } else {
             let args = builder.renamed(&call.args);
             builder.keep(Node { args, ..call });

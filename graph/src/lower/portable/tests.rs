@@ -84,7 +84,7 @@ fn constants_of_rules_are_bounded_together() {
     let mut builder = Builder::new(&mut graph);
     let mut add = || builder.constant(ScalarType::Byte, vec![1 << 27], vec![0; 1 << 27]);
     assert!(add().is_ok() && add().is_ok());
-    assert!(add().unwrap_err().to_string().contains("more than 256 MiB"));
+    assert!(add().unwrap_err().to_string().contains("by more than 256 MiB"));
 }
 
 #[test]

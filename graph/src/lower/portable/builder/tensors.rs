@@ -130,6 +130,15 @@ impl Builder<'_, '_> {
         Ok(self.call(Operator::VIEW_COPY, &[value, shape], made))
     }
 
+    /// Repeats dims of size one up to known sizes.
+    pub(crate) fn expand(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let list: Vec<i64> = sizes.iter().map(|size| *size as i64).collect();
+        let (list, no) = (self.new_ints(&list), self.push(Value::Bool(false)));
+        let made = info.with_sizes(sizes.to_vec());
+        Ok(self.call(Operator::EXPAND_COPY, &[value, list, no], made))
+    }
+
     /// Reshapes a tensor to known sizes.
     pub(crate) fn view_known(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId, Error> {
         let sizes: Vec<Size> = sizes.iter().map(|size| self.known(*size)).collect();
@@ -329,7 +338,7 @@ impl Builder<'_, '_> {
 }
 
 /// The broadcast shape of two shapes.
-fn broadcast_sizes(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Error> {
+pub(crate) fn broadcast_sizes(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Error> {
     let narrow = |sizes: &[usize]| -> Option<Vec<i32>> {
         sizes.iter().map(|size| i32::try_from(*size).ok()).collect()
     };

@@ -60,12 +60,22 @@ fn linspace(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         return Err(Error::unsupported("linspace with more than 2^24 steps"));
     }
     let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
-    let value = |at: usize| match at < steps / 2 || steps == 1 {
-        true => start as f32 + step as f32 * at as f32,
-        false => end as f32 - step as f32 * (steps - 1 - at) as f32,
+    let is_first = |at: usize| at < steps / 2 || steps == 1;
+    // PyTorch computes in the dtype of the output.
+    let (scalar_type, bytes) = if b.info(call.out)?.scalar_type == ScalarType::Double {
+        let value = |at: usize| match is_first(at) {
+            true => start + step * at as f64,
+            false => end - step * (steps - 1 - at) as f64,
+        };
+        (ScalarType::Double, (0..steps).flat_map(|at| value(at).to_le_bytes()).collect())
+    } else {
+        let value = |at: usize| match is_first(at) {
+            true => start as f32 + step as f32 * at as f32,
+            false => end as f32 - step as f32 * (steps - 1 - at) as f32,
+        };
+        (ScalarType::Float, (0..steps).flat_map(|at| value(at).to_le_bytes()).collect())
     };
-    let bytes = (0..steps).flat_map(|at| value(at).to_le_bytes()).collect();
-    let values = b.constant(ScalarType::Float, [steps].to_vec(), bytes)?;
+    let values = b.constant(scalar_type, [steps].to_vec(), bytes)?;
     b.finish_with(values, call.out)
 }
 

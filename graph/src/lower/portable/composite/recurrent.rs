@@ -129,7 +129,8 @@ impl Network {
             (false, _) => b.unsqueeze(input, 1)?,
         };
         let steps = b.info(x)?.size(0);
-        if info.dynamic && !self.has_known_steps(b, input)? {
+        // Only the batch may vary.
+        if info.dynamic && !b.is_known(input, usize::from(is_batch && self.batch_first)) {
             return Err(Error::unsupported(
                 "a recurrent network over a dynamic number of time steps",
             ));
@@ -181,12 +182,6 @@ impl Network {
             b.finish_with(value, *out)?;
         }
         Ok(())
-    }
-
-    /// Whether the number of time steps is the same in every run. Only the batch may vary.
-    fn has_known_steps(&self, b: &Builder<'_, '_>, input: ValueId) -> Result<bool, Error> {
-        let dim = usize::from(self.batch_first);
-        Ok(b.is_known(input, dim))
     }
 
     /// Runs a direction of a layer. Updates the state, and returns all outputs.

@@ -1,5 +1,6 @@
 //! Reductions: norms, statistics, losses and distances.
 
+use super::super::builder::broadcast_sizes;
 use super::{Builder, Rule};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
@@ -168,28 +169,44 @@ fn mse_loss(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// `sum(x / max(|x|, eps) * y / max(|y|, eps))` over a dim.
+/// `sum(x / max(|x|, eps) * y / max(|y|, eps))` over a dim of the broadcast operands.
 fn cosine_similarity(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = CosineSimilarityArgs::of(args)?;
     let eps = b.optional_number(call.eps)?.unwrap_or(1e-8);
-    let rank = b.info(call.x1)?.rank().max(b.info(call.x2)?.rank());
     let dim = b.optional(call.dim).map_or(Ok(1), |dim| b.int(dim))?;
+    let (one, other) = (b.info(call.x1)?, b.info(call.x2)?);
+    let sizes = broadcast_sizes(&one.sizes, &other.sizes)?;
+    if one.sizes != other.sizes && (one.dynamic || other.dynamic) {
+        return Err(Error::unsupported("cosine_similarity of dynamic shapes that differ"));
+    }
+    let at = one.with_sizes(sizes.clone()).dim(dim)?;
     let mut units = Vec::new();
-    for x in [call.x1, call.x2] {
-        let info = b.info(x)?;
-        let square = b.binary(Operator::MUL_TENSOR, x, x)?;
-        let sum = b.reduce(Operator::SUM_DIM_INT_LIST, square, &[info.dim(dim)?])?;
-        let norm = b.unary(Operator::SQRT, sum)?;
+    for (x, info) in [(call.x1, one), (call.x2, other)] {
+        let x = if info.sizes == sizes { x } else { b.expand(x, &sizes)? };
+        let norm = norm(b, x, &[at])?;
         let norm = b.clamp(norm, Some(eps), None)?;
         units.push(b.binary(Operator::DIV_TENSOR, x, norm)?);
     }
     let [x, y] = units[..] else { return Ok(()) };
     let product = b.binary(Operator::MUL_TENSOR, x, y)?;
-    let at = torchlet_core::rules::normalize_dim(dim, rank).unwrap_or(0);
     let list = b.new_ints(&[at as i64]);
     let (no, none) = (b.push(Value::Bool(false)), b.none());
     b.call_into(Operator::SUM_DIM_INT_LIST, &[product, list, no, none], call.out);
     Ok(())
+}
+
+/// The Euclidean norm over dims, which are kept with size one. The kernel accumulates fp16 in fp32.
+fn norm(b: &mut Builder<'_, '_>, value: ValueId, dims: &[usize]) -> Result<ValueId, Error> {
+    let mut made = b.info(value)?;
+    for (dim, size) in made.sizes.iter_mut().enumerate() {
+        if dims.contains(&dim) {
+            *size = 1;
+        }
+    }
+    let dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
+    let (two, dims) = (b.new_int(2), b.new_ints(&dims));
+    let (keep, none) = (b.push(Value::Bool(true)), b.none());
+    Ok(b.call(Operator::LINALG_VECTOR_NORM, &[value, two, dims, keep, none], made))
 }
 
 /// `v * g / |v|`, with norms over all dims but one. Also returns the norms.
@@ -201,9 +218,7 @@ fn weight_norm(
     let dim = b.optional(call.dim).map_or(Ok(0), |dim| b.int(dim))?;
     let kept = if dim == -1 { None } else { Some(info.dim(dim)?) };
     let dims: Vec<usize> = (0..info.rank()).filter(|dim| Some(*dim) != kept).collect();
-    let square = b.binary(Operator::MUL_TENSOR, call.v, call.v)?;
-    let sum = b.reduce(Operator::SUM_DIM_INT_LIST, square, &dims)?;
-    let norm = b.unary(Operator::SQRT, sum)?;
+    let norm = norm(b, call.v, &dims)?;
     let factor = b.binary(Operator::DIV_TENSOR, call.g, norm)?;
     Ok((b.binary(Operator::MUL_TENSOR, call.v, factor)?, norm))
 }

@@ -48,7 +48,13 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
     }),
     (Operator::NARROW, |b, args| {
         let call = NarrowArgs::of(args)?;
-        let end = b.sum(call.start, call.length)?;
+        let end = match (b.int(call.start), b.int(call.length)) {
+            // A part up to the end, counted from the end.
+            (Ok(start), Ok(length)) if start < 0 && start.checked_add(length) == Some(0) => {
+                b.new_int(i64::MAX)
+            }
+            _ => b.sum(call.start, call.length)?,
+        };
         let step = b.new_int(1);
         let inputs = [call.input, call.dim, call.start, end, step];
         b.call_into(Operator::SLICE_COPY_TENSOR, &inputs, call.out);
