@@ -7,7 +7,7 @@ use torchlet::portable::compute::simd::Tier;
 use torchlet::{DEVICE_APIS, DEVICE_NAMES, Limits, RunOn};
 use torchlet_build::Target;
 
-/// Runs PyTorch programs, exported with ExecuTorch (.pte, .vgf) or torch.export (.pt2), in pure Rust.
+/// Runs programs of ExecuTorch (.pte), torch.export (.pt2) and Arm VGF (.vgf), in pure Rust.
 #[derive(Debug, Parser)]
 #[command(name = "torchlet", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Examples:

@@ -37,10 +37,11 @@ pub fn to_portable<'p>(
 }
 
 /// Dequantization operators that constant folding skips before a graph is compiled. Processors may
-/// support quantized weights directly, which are smaller.
+/// support quantized constants directly, which are smaller.
 const CODES: &[Operator] = &[
     Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL,
     Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR,
+    Operator::TOSA_RESCALE,
 ];
 
 /// Like [`to_portable`], but constant folding skips the operators in `left`. For each rewritten

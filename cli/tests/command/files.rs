@@ -161,7 +161,7 @@ fn vgf_files_run_alone() {
     let run = |program| stdout(&["run", program, "--ones"]).split("\n\n").next().map(String::from);
     assert_eq!(run(&file), run(program));
     let text = stdout(&["inspect", &file]);
-    for part in ["method forward", "VgfBackend", "segment 0  graph", "resource 0  input"] {
+    for part in ["method forward", "VgfBackend", "segment 0  graph", "R32_SFLOAT [1, 3, 16, 16]"] {
         assert!(text.contains(part), "{part} in {text}");
     }
 }

@@ -6,7 +6,9 @@
 //! - `CONV2D` and `DEPTHWISE_CONV2D` with a rescaling become `et_vk.q8ta_conv2d` or, on a single
 //!   pixel, `et_vk.q8ta_linear`;
 //! - sums, differences and products of two rescaled tensors, rescaled, become `et_vk.q8ta_add` and
-//!   `torchlet.q8ta_mul`;
+//!   `torchlet.q8ta_mul`; with a constant of one element, `torchlet.q8ta_lookup`;
+//! - `REDUCE_SUM` over image dims or the last dim, rescaled, becomes a depthwise convolution or a
+//!   linear layer whose weights are ones;
 //! - `AVG_POOL2D` becomes `torchlet.q8ta_avg_pool2d`;
 //! - `TABLE`, `CLAMP`, and `RESCALE` from int8 to int8 become `torchlet.q8ta_lookup`.
 //!
@@ -141,24 +143,31 @@ impl Rescale {
         }
     }
 
-    /// The exact results for int8 values, from -128 on.
-    fn table(&self) -> Option<Vec<u8>> {
+    /// The exact result for a value, before saturation; `None` if channels differ or it overflows.
+    fn scaled(&self, value: i64) -> Option<i64> {
         let ([multiplier], [shift]) = (&self.multipliers[..], &self.shifts[..]) else {
             return None;
         };
+        let value = value.checked_sub(self.input_zp)?;
+        let mut round = (1i64 << shift) >> 1;
+        if self.double_round && *shift > 31 {
+            round += if value >= 0 { 1 << 30 } else { -(1 << 30) };
+        }
+        let scaled = value.checked_mul(*multiplier)?.checked_add(round)? >> shift;
+        scaled.checked_add(self.output_zp)
+    }
+
+    /// The exact result for a value, as 8 bits.
+    fn int8(&self, value: i64) -> Option<u8> {
         let range = if self.output_unsigned { 0..=255 } else { -128..=127i64 };
-        let scaled = |value: i64| {
-            let bits = if self.input_unsigned { value & 0xFF } else { value };
-            let value = bits.checked_sub(self.input_zp)?;
-            let mut round = (1i64 << shift) >> 1;
-            if self.double_round && *shift > 31 {
-                round += if value >= 0 { 1 << 30 } else { -(1 << 30) };
-            }
-            let scaled = value.checked_mul(*multiplier)?.checked_add(round)? >> shift;
-            let moved = scaled.checked_add(self.output_zp)?;
-            Some(moved.clamp(*range.start(), *range.end()).cast_unsigned() as u8)
-        };
-        (-128..=127).map(scaled).collect()
+        let scaled = self.scaled(value)?;
+        Some(scaled.clamp(*range.start(), *range.end()).cast_unsigned() as u8)
+    }
+
+    /// The exact results for int8 values, from -128 on.
+    fn table(&self) -> Option<Vec<u8>> {
+        let bits = |value: i64| if self.input_unsigned { value & 0xFF } else { value };
+        (-128..=127).map(|value| self.int8(bits(value))).collect()
     }
 }
 
@@ -176,14 +185,18 @@ fn lookup(
 
 /// Adds a constant with one dim.
 fn constant(rewriter: &mut Rewriter<'_, '_>, scalar_type: ScalarType, data: Vec<u8>) -> ValueId {
-    rewriter.value(Value::Tensor(Tensor {
+    rewriter.value(Value::Tensor(constant_tensor(scalar_type, data)))
+}
+
+fn constant_tensor(scalar_type: ScalarType, data: Vec<u8>) -> Tensor<'static> {
+    Tensor {
         scalar_type,
         host_type: scalar_type,
         sizes: [data.len() / scalar_type.size().max(1)].to_vec(),
         dynamic: false,
         data: Some(Cow::Owned(data)),
         changes: Some(false),
-    }))
+    }
 }
 
 #[cfg(test)]

@@ -229,6 +229,70 @@ fn hand_written_files_are_read() {
     assert_eq!(operators, ["aten.abs.default"]);
 }
 
+/// Exporters number descriptor sets only if the position does not.
+#[test]
+fn sets_have_the_number_of_their_position() {
+    let sequence = finished(|b| {
+        let slots = [0, 1, 2].map(|resource: u32| {
+            let slot = table(b, |t| t.scalar(1, resource));
+            b.create_vector(&[slot])
+        });
+        let sets: Vec<Offset> = [(slots[0], None), (slots[1], None), (slots[2], Some(7i32))]
+            .into_iter()
+            .map(|(slots, number)| {
+                table(b, |t| {
+                    t.offset(0, slots);
+                    number.iter().for_each(|number| t.scalar(1, *number));
+                })
+            })
+            .collect();
+        let sets = b.create_vector(&sets);
+        let segment = table(b, |t| t.offset(3, sets));
+        let segments = b.create_vector(&[segment]);
+        let names = ["x", "y"].map(|name| b.create_string(name));
+        let [input_names, output_names] = names.map(|name| b.create_vector(&[name]));
+        table(b, |t| {
+            t.offset(0, segments);
+            t.offset(3, input_names);
+            t.offset(4, output_names);
+        })
+    });
+    let bytes = file([&[], &sequence, &[]]);
+    let container = Container::read(&bytes).unwrap();
+    let bound: Vec<[u32; 2]> =
+        container.segments[0].bindings.iter().map(|it| [it.set, it.resource as u32]).collect();
+    assert_eq!(bound, [[0, 0], [1, 1], [7, 2]]);
+    assert_eq!((container.input_names, container.output_names), (vec!["x"], vec!["y"]));
+}
+
+/// A file on its own is a program with one delegate, which borrows the file.
+#[test]
+fn files_are_programs() {
+    let file = filled(&[2, 3]);
+    let program = program(&file).unwrap();
+    let [method] = &program.methods[..] else { panic!() };
+    assert_eq!((&method.inputs[..], &method.outputs[..]), (&[][..], &[0][..]));
+    assert_eq!(method.tensor(0).unwrap().info.sizes[..], [2, 3]);
+    assert!(matches!(method.delegates[0].processed, Cow::Borrowed(_)));
+    let code = Assembler::new().bytes();
+    for (format, expected) in [
+        (13, Some(ScalarType::Byte)),
+        (14, Some(ScalarType::Char)),
+        (98, Some(ScalarType::UInt32)),
+        (1_000_460_000, Some(ScalarType::Bool)),
+        // 64-bit floats.
+        (112, None),
+    ] {
+        let file = file_of(&code, format, &[4]);
+        let found = super::program(&file);
+        let found = found.map(|it| it.methods[0].tensor(0).unwrap().info.scalar_type);
+        assert_eq!(found.ok(), expected);
+    }
+    for shape in [vec![1; MAX_RANK + 1], vec![u64::MAX], vec![1 << 31]] {
+        assert!(super::program(&file_of(&code, R32_SFLOAT, &shape)).is_err(), "{shape:?}");
+    }
+}
+
 /// Each module is a reference of four bytes to the same name.
 #[test]
 fn shared_names_are_bounded_by_the_file() {

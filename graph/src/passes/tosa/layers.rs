@@ -1,10 +1,10 @@
 //! Layers and arithmetic whose results are rescaled to int8.
 
-use super::{Rescale, Takes, constant, symmetric_padding};
+use super::{Rescale, Takes, constant, constant_tensor, lookup, symmetric_padding};
 use crate::graph::{Node, Tensor, Value, ValueId};
 use crate::operators::{
     AddArgs, Operator, Q8taAddArgs, Q8taAvgPool2dArgs, Q8taConv2dArgs, Q8taLinearArgs, Q8taMulArgs,
-    TosaAvgPool2dArgs, TosaConvArgs,
+    SumArgs, TosaAvgPool2dArgs, TosaConvArgs,
 };
 use crate::passes::constant::{decode, encode};
 use crate::passes::rewrite::Rewriter;
@@ -38,6 +38,7 @@ pub(super) fn rescaled(
         Operator::ADD_TENSOR | Operator::SUB_TENSOR | Operator::MUL_TENSOR => {
             arithmetic(rewriter, rescale, &node, out, takes)
         }
+        Operator::SUM_DIM_INT_LIST => reduction(rewriter, rescale, out, takes),
         _ => None,
     }
 }
@@ -89,14 +90,14 @@ impl Layer {
     }
 }
 
-/// Produces `out` from an image: permuted, or viewed if one of them has rows of channels.
+/// Produces `out` from an image: permuted, or viewed if one of them is no image.
 fn move_into(
     rewriter: &mut Rewriter<'_, '_>,
     image: ValueId,
     order: [usize; 4],
     out: ValueId,
 ) -> Option<()> {
-    if rewriter.sizes(image)?.len() != rewriter.sizes(out)?.len() {
+    if rewriter.sizes(image)?.len() != 4 || rewriter.sizes(out)?.len() != 4 {
         return view_into(rewriter, image, out);
     }
     let order = ints(rewriter, &order.map(|dim| dim as i64));
@@ -115,7 +116,7 @@ fn convolution(
     let call = TosaConvArgs::of(node).ok()?;
     let input_zero = rewriter.int(call.input_zp)?;
     let is_char = rewriter.scalar_type(call.input)? == ScalarType::Char;
-    if !is_char || rewriter.int(call.weight_zp)? != 0 || !is_int8(input_zero) {
+    if !is_char || rewriter.int(call.weight_zp)? != 0 {
         return None;
     }
     let (&[batch, height, width, depth], &[_, tall, wide, channels]) =
@@ -140,8 +141,7 @@ fn convolution(
     };
     let scales: Vec<f64> =
         (0..channels).filter_map(factor).map(|factor| f64::from(factor as f32)).collect();
-    let is_scale = |scale: &f64| (*scale as f32).is_normal() && *scale > 0.0;
-    if scales.len() != channels || !scales.iter().all(is_scale) || !is_int8(rescale.output_zp) {
+    if scales.len() != channels {
         return None;
     }
     let (bias, data) = rewriter.constant(call.bias)?;
@@ -149,7 +149,6 @@ fn convolution(
         return None;
     }
     let bias: Vec<f64> = decode(ScalarType::Int, data)?.zip(&scales).map(|(b, s)| b * s).collect();
-    let bias = encode(ScalarType::Float, &bias)?;
     let [stride, dilation, pad] =
         [call.stride, call.dilation, call.padding].map(|id| rewriter.ints(id));
     let (&[sy, sx], &[dy, dx], &[top, bottom, left, right]) =
@@ -161,40 +160,94 @@ fn convolution(
         symmetric_padding(height, kernel[0], [top, bottom], [sy, dy])?,
         symmetric_padding(width, kernel[1], [left, right], [sx, dx])?,
     ];
-    let weight_scales = encode(ScalarType::Float, &scales)?;
-    let weight_scales = constant(rewriter, ScalarType::Float, weight_scales);
-    let bias = constant(rewriter, ScalarType::Float, bias);
-    let weights = rewriter.value(Value::Tensor(Tensor { sizes, ..weight }));
-    let (input_scale, output_scale) = (double(rewriter, 1.0), double(rewriter, 1.0));
-    let input_zero_point = int(rewriter, input_zero);
-    let output_zero_point = int(rewriter, rescale.output_zp);
-    // The sums can be computed from the weights.
-    let weight_sums = rewriter.value(Value::None);
-    let activation = Some(rewriter.value(Value::String(String::from("none"))));
     let is_pixel = [height, width, tall, wide, kernel[0], kernel[1]] == [1; 6] && pad == [0, 0];
-    let mut moved = |image: [usize; 4], row: [usize; 2]| match is_pixel && !depthwise {
-        true => rewriter.new_tensor(ScalarType::Char, row.to_vec()),
-        false => rewriter.new_tensor(ScalarType::Char, image.to_vec()),
+    let kind = match (depthwise, is_pixel) {
+        (true, _) => Kind::Depthwise,
+        (false, true) => Kind::Linear,
+        (false, false) => Kind::Convolution,
     };
-    let input = moved([batch, depth, height, width], [batch, depth]);
-    let made = moved([batch, channels, tall, wide], [batch, channels]);
-    let (operator, args) = if is_pixel && !depthwise {
-        let linear = Q8taLinearArgs {
-            input,
-            input_scale,
-            input_zero_point,
-            weights,
-            weight_sums,
-            weight_scales,
-            output_scale,
-            output_zero_point,
-            bias: Some(bias),
-            activation,
-            out: made,
+    let (input, made) = match kind {
+        Kind::Linear => (vec![batch, depth], vec![batch, channels]),
+        _ => (vec![batch, depth, height, width], vec![batch, channels, tall, wide]),
+    };
+    let weights = Tensor { sizes, ..weight };
+    let sums = Sums { kind, weights, kernel, groups, pad, scales, bias, zero: input_zero };
+    let steps = [call.stride, call.dilation];
+    sums.add(rewriter, rescale, [(call.input, input), (out, made)], steps, takes)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Linear,
+    Convolution,
+    Depthwise,
+}
+
+/// Sums of products of int8 values and int8 weights.
+struct Sums<'p> {
+    kind: Kind,
+    weights: Tensor<'p>,
+    kernel: [usize; 2],
+    groups: usize,
+    /// Symmetric padding.
+    pad: [i64; 2],
+    /// Scale and scaled bias of each output channel.
+    scales: Vec<f64>,
+    bias: Vec<f64>,
+    /// Zero point of the input.
+    zero: i64,
+}
+
+impl<'p> Sums<'p> {
+    /// Adds the layer that rescales the sums, between an input and an output, each with its sizes
+    /// in the layout of int8 operators. `steps` are stride and dilation.
+    fn add(
+        self,
+        rewriter: &mut Rewriter<'_, 'p>,
+        rescale: &Rescale,
+        [(source, input), (out, made)]: [(ValueId, Vec<usize>); 2],
+        [stride, dilation]: [ValueId; 2],
+        takes: Takes<'_>,
+    ) -> Option<()> {
+        let is_scale = |scale: &f64| (*scale as f32).is_normal() && *scale > 0.0;
+        let are_int8 = is_int8(self.zero) && is_int8(rescale.output_zp);
+        if !are_int8 || !self.scales.iter().all(is_scale) {
+            return None;
+        }
+        let [weight_scales, bias] =
+            [encode(ScalarType::Float, &self.scales)?, encode(ScalarType::Float, &self.bias)?]
+                .map(|data| constant(rewriter, ScalarType::Float, data));
+        let weights = rewriter.value(Value::Tensor(self.weights));
+        let (input_scale, output_scale) = (double(rewriter, 1.0), double(rewriter, 1.0));
+        let input_zero_point = int(rewriter, self.zero);
+        let output_zero_point = int(rewriter, rescale.output_zp);
+        // The sums can be computed from the weights.
+        let weight_sums = rewriter.value(Value::None);
+        let activation = Some(rewriter.value(Value::String(String::from("none"))));
+        let input = rewriter.new_tensor(ScalarType::Char, input);
+        let made = rewriter.new_tensor(ScalarType::Char, made);
+        let convolution = match self.kind {
+            Kind::Linear => {
+                let linear = Q8taLinearArgs {
+                    input,
+                    input_scale,
+                    input_zero_point,
+                    weights,
+                    weight_sums,
+                    weight_scales,
+                    output_scale,
+                    output_zero_point,
+                    bias: Some(bias),
+                    activation,
+                    out: made,
+                };
+                let (operator, args) = (Operator::ET_VK_Q8TA_LINEAR, linear.inputs());
+                return Layer { operator, args, input, made }.add(rewriter, [source, out], takes);
+            }
+            Kind::Convolution => Operator::ET_VK_Q8TA_CONV2D,
+            Kind::Depthwise => Operator::ET_VK_Q8TA_CONV2D_DW,
         };
-        (Operator::ET_VK_Q8TA_LINEAR, linear.inputs())
-    } else {
-        let convolution = Q8taConv2dArgs {
+        let call = Q8taConv2dArgs {
             input,
             input_scale,
             input_zero_point,
@@ -204,21 +257,75 @@ fn convolution(
             output_scale,
             output_zero_point,
             bias,
-            kernel_size: ints(rewriter, &kernel.map(|size| size as i64)),
-            stride: call.stride,
-            padding: ints(rewriter, &pad),
-            dilation: call.dilation,
-            groups: int(rewriter, groups as i64),
+            kernel_size: ints(rewriter, &self.kernel.map(|size| size as i64)),
+            stride,
+            padding: ints(rewriter, &self.pad),
+            dilation,
+            groups: int(rewriter, self.groups as i64),
             activation,
             out: made,
         };
-        let operator = match depthwise {
-            true => Operator::ET_VK_Q8TA_CONV2D_DW,
-            false => Operator::ET_VK_Q8TA_CONV2D,
-        };
-        (operator, convolution.inputs())
+        let layer = Layer { operator: convolution, args: call.inputs(), input, made };
+        layer.add(rewriter, [source, out], takes)
+    }
+}
+
+/// Limit on the weights of a mean, which are ones.
+const MAX_ONES: usize = 1 << 20;
+
+/// A sum of an int8 tensor over image dims or over the last dim, as a layer whose weights are ones.
+fn reduction(
+    rewriter: &mut Rewriter<'_, '_>,
+    rescale: &Rescale,
+    out: ValueId,
+    takes: Takes<'_>,
+) -> Option<()> {
+    let (mut id, mut dims) = (rescale.input, Vec::new());
+    while let Some(node) =
+        rewriter.producer(id).filter(|node| node.operator == Operator::SUM_DIM_INT_LIST)
+    {
+        let call = SumArgs::of(node).ok()?;
+        if !rewriter.flag(call.keepdim.as_ref(), false)? || rewriter.uses(id) != 1 {
+            return None;
+        }
+        dims.extend_from_slice(&rewriter.ints(call.dim)?);
+        id = call.input;
+    }
+    let (source, zero, factor) = operand(rewriter, id)?;
+    let sizes = rewriter.sizes(source)?.to_vec();
+    let (last, rest) = sizes.split_last()?;
+    let (kind, kernel, input, made) = match (&sizes[..], &dims[..]) {
+        (_, [dim]) if usize::try_from(*dim).ok()? == rest.len() => {
+            let rows = rest.iter().try_fold(1usize, |rows, size| rows.checked_mul(*size))?;
+            (Kind::Linear, [1, 1], vec![rows, *last], vec![rows, 1])
+        }
+        (&[batch, height, width, depth], dims) if dims.iter().all(|dim| [1, 2].contains(dim)) => {
+            let size = |dim: i64, size: usize| if dims.contains(&dim) { size } else { 1 };
+            let kernel = [size(1, height), size(2, width)];
+            let made = vec![batch, depth, height / kernel[0].max(1), width / kernel[1].max(1)];
+            (Kind::Depthwise, kernel, vec![batch, depth, height, width], made)
+        }
+        _ => return None,
     };
-    Layer { operator, args, input, made }.add(rewriter, [call.input, out], takes)
+    let (channels, groups, sizes) = match kind {
+        Kind::Linear => (1, 1, vec![1, *last]),
+        _ => (*last, *last, vec![kernel[0], kernel[1], *last]),
+    };
+    let numel = sizes.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size));
+    let ones = vec![1; numel.filter(|numel| *numel <= MAX_ONES)?];
+    let scale = f64::from((factor * rescale.factor()?) as f32);
+    let sums = Sums {
+        kind,
+        weights: Tensor { sizes, ..constant_tensor(ScalarType::Char, ones) },
+        kernel,
+        groups,
+        pad: [0, 0],
+        scales: vec![scale; channels],
+        bias: vec![0.0; channels],
+        zero,
+    };
+    let one = ints(rewriter, &[1, 1]);
+    sums.add(rewriter, rescale, [(source, input), (out, made)], [one, one], takes)
 }
 
 /// An int8 tensor that is rescaled to int32: its zero point and its factor.
@@ -230,6 +337,53 @@ fn operand(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, i64, f6
     Some((rescale.input, rescale.input_zp, factor))
 }
 
+/// The int32 value of an operand that is a constant of one element.
+fn known(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<i64> {
+    let only = |id: ValueId, of: ScalarType| {
+        let (tensor, data) = rewriter.constant(id).filter(|it| it.0.scalar_type == of)?;
+        let mut values = decode(tensor.scalar_type, data)?;
+        values.next().filter(|_| values.next().is_none()).map(|value| value as i64)
+    };
+    match Rescale::producer(rewriter, id).filter(Rescale::is_signed) {
+        Some(rescale) => rescale.scaled(only(rescale.input, ScalarType::Char)?),
+        None => only(id, ScalarType::Int),
+    }
+}
+
+/// If one operand of a sum, difference or product has a known value: the int8 tensor of the other
+/// operand, and the exact results for its values.
+fn function_of_one(
+    rewriter: &Rewriter<'_, '_>,
+    rescale: &Rescale,
+    node: &Node,
+    out: ValueId,
+) -> Option<(ValueId, Vec<u8>)> {
+    let &[first, second, ref rest @ ..] = inputs(node) else { return None };
+    let values = [known(rewriter, first), known(rewriter, second)];
+    let variable = match values {
+        [None, Some(_)] => first,
+        [Some(_), None] => second,
+        _ => return None,
+    };
+    let from = Rescale::producer(rewriter, variable).filter(Rescale::is_signed)?;
+    let is_char = rewriter.scalar_type(from.input)? == ScalarType::Char;
+    let is_plain = rest.iter().all(|alpha| rewriter.number(*alpha) == Some(1.0));
+    if !is_char || !is_plain || rewriter.sizes(from.input) != rewriter.sizes(out) {
+        return None;
+    }
+    let result = |value: i64| {
+        let value = i64::from(i32::try_from(from.scaled(value)?).ok()?);
+        let [first, second] = values.map(|known| known.unwrap_or(value));
+        let result = match node.operator {
+            Operator::ADD_TENSOR => first.checked_add(second)?,
+            Operator::SUB_TENSOR => first.checked_sub(second)?,
+            _ => first.checked_mul(second)?,
+        };
+        rescale.int8(i32::try_from(result).ok()?.into())
+    };
+    Some((from.input, (-128..=127).map(result).collect::<Option<_>>()?))
+}
+
 /// A sum, difference or product of two rescaled tensors.
 fn arithmetic(
     rewriter: &mut Rewriter<'_, '_>,
@@ -238,6 +392,9 @@ fn arithmetic(
     out: ValueId,
     takes: Takes<'_>,
 ) -> Option<()> {
+    if let Some((input, table)) = function_of_one(rewriter, rescale, node, out) {
+        return lookup(rewriter, input, table, out, takes);
+    }
     let &[first, second, ..] = inputs(node) else { return None };
     let (a, a_zero, a_scale) = operand(rewriter, first)?;
     let (b, b_zero, b_scale) = operand(rewriter, second)?;

@@ -67,6 +67,67 @@ fn sums_of_rescaled_tensors_become_one_call() {
     assert_eq!((operators.len(), changes), (4, 0));
 }
 
+/// `(x - 4) * 255`, rescaled by 2^-8 and moved by 7: exact results, rounded half up.
+#[test]
+fn arithmetic_with_a_known_value_is_a_lookup() {
+    let source = "in x i8[2,3]
+        const k i8[1,1] = 127
+        const m i32[1] = 1073741824
+        const l i8[1] = 30
+        const s i8[1] = 38
+        a i32[2,3] = tosa.rescale.default(x, m, l, 4, 0, true, false, false, false, false)
+        b i32[1,1] = tosa.rescale.default(k, m, l, -128, 0, true, false, false, false, false)
+        c i32[2,3] = OPERATOR
+        r i8[2,3] = tosa.rescale.default(c, m, s, 0, 7, true, false, false, false, false)
+        out r";
+    let graph = source.replace("OPERATOR", "aten.mul.Tensor(a, b)");
+    assert_eq!(run_on(&graph), (vec!["torchlet.q8ta_lookup"], 1));
+    let mut graph = text::parse(&graph);
+    run(&mut graph, &mut |_, _| true);
+    let node = graph.nodes.iter().find(|node| node.operator == Operator::Q8TA_LOOKUP).unwrap();
+    let table = graph.tensor(LookupArgs::of(node).unwrap().lut).unwrap().data.clone().unwrap();
+    let at = |value: i64| i64::from(table[(value + 128) as usize].cast_signed());
+    for value in -128..=127i64 {
+        let expected = ((value - 4) * 255 + 128).div_euclid(256) + 7;
+        assert_eq!(at(value), expected.clamp(-128, 127), "{value}");
+    }
+    let graph = source.replace("OPERATOR", "aten.sub.Tensor(b, a, 1)");
+    assert_eq!(run_on(&graph), (vec!["torchlet.q8ta_lookup"], 1));
+    let graph = source.replace("OPERATOR", "aten.add.Tensor(a, b, 2)");
+    assert_eq!(run_on(&graph).0, ["et_vk.q8ta_add.default"]);
+}
+
+#[test]
+fn sums_over_dims_become_layers() {
+    let source = "in x i8[1,4,6,3]
+        const m i32[1] = 1073741824
+        const l i8[1] = 30
+        const s i8[1] = 35
+        a i32[1,4,6,3] = tosa.rescale.default(x, m, l, -9, 0, true, false, false, false, false)
+        b i32[1,1,6,3] = aten.sum.dim_IntList(a, [1], true, 3)
+        c i32[1,1,1,3] = aten.sum.dim_IntList(b, [2], true, 3)
+        r i8[1,1,1,3] = tosa.rescale.default(c, m, s, 0, 5, true, false, false, false, false)
+        out r";
+    let (operators, _) = run_on(source);
+    let permute = "aten.permute_copy.default";
+    assert_eq!(operators, [permute, "et_vk.q8ta_conv2d_dw.default", permute]);
+    // The sum of one dim is read elsewhere.
+    assert!(run_on(&source.replace("out r", "out r b")).0.contains(&"tosa.rescale.default"));
+    let rows = "in x i8[2,3,4]
+        const m i32[1] = 1073741824
+        const l i8[1] = 30
+        const s i8[1] = 35
+        a i32[2,3,4] = tosa.rescale.default(x, m, l, -9, 0, true, false, false, false, false)
+        b i32[2,3,1] = aten.sum.dim_IntList(a, [2], true, 3)
+        r i8[2,3,1] = tosa.rescale.default(b, m, s, 0, 5, true, false, false, false, false)
+        out r";
+    let view = "aten.view_copy.default";
+    assert_eq!(run_on(rows).0, [view, "et_vk.q8ta_linear.default", view]);
+    // Sums over other dims stay.
+    let other = rows.replace("[2,3,1]", "[2,1,4]").replace("(a, [2]", "(a, [1]");
+    assert!(run_on(&other).0.contains(&"aten.sum.dim_IntList"));
+}
+
 /// The table has the values of the specification: `(value - zero point) * multiplier / 2^shift`,
 /// rounded half up.
 #[test]
