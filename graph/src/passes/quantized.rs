@@ -18,7 +18,7 @@
 //! ([`super::linear`]); weights that are not folded yet. A call is produced only if `takes` accepts
 //! it; otherwise the pattern stays. Keeps: intermediate values that other calls read. Rounding:
 //! int8 sums of products are exact, unlike float sums; a result on the boundary between two
-//! quantized values may become the other one.
+//! quantized values may round to the other one.
 
 mod activations;
 mod layers;

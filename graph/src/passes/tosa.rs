@@ -16,7 +16,7 @@
 //! it; otherwise the `tosa.*` calls stay, which kernels compute. Keeps: intermediate values that
 //! other calls read. Rounding: lookups are exact. Other int8 operators requantize in `f32`, like
 //! those of programs for XNNPACK, so a result close to the middle between two quantized values may
-//! become the other one.
+//! round to the other one.
 
 mod layers;
 mod windows;

@@ -1,5 +1,5 @@
-//! Front end for VGF files of ExecuTorch's `VgfPartitioner`, which are the delegate's blob as they
-//! are: SPIR-V data graphs with operators of TOSA.
+//! Front end for VGF files: SPIR-V data graphs with operators of TOSA. The blob of a delegate of
+//! ExecuTorch's `VgfPartitioner` is an unmodified VGF file.
 //!
 //! [`Container`] reads the file, `spirv` its modules. Graph segments become one graph in the order
 //! of the model sequence. Floating-point operators become ATen's; integer operators whose

@@ -53,8 +53,8 @@ mod op {
 const BINDING: u32 = 33;
 const DESCRIPTOR_SET: u32 = 34;
 
-/// Limit on the values of an attribute: padding has two for each dim. A tensor's shape has fewer,
-/// but each of its values is stated in a few bytes, and copied for each result of its type.
+/// Limit on the values of an attribute: padding has two for each dim. Without a limit, a shape
+/// stated in a few bytes would be copied for each result of its type.
 const MAX_ATTRIBUTE: usize = 2 * MAX_RANK;
 
 /// Id of a SPIR-V result.
