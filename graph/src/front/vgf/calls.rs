@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
 use alloc::borrow::Cow;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -15,12 +16,14 @@ pub(super) struct Calls<'p> {
     graph: Graph<'p>,
     /// Id of the node under construction.
     number: u32,
+    /// Inputs and outputs so far.
+    given: BTreeSet<ValueId>,
     computed: Computed,
 }
 
 impl<'p> Calls<'p> {
     pub(super) fn new(computed: Computed) -> Self {
-        Calls { graph: Graph::default(), number: 0, computed }
+        Calls { graph: Graph::default(), number: 0, given: BTreeSet::new(), computed }
     }
 
     pub(super) fn finish(self) -> Graph<'p> {
@@ -31,13 +34,14 @@ impl<'p> Calls<'p> {
     pub(super) fn input(&mut self, tensor: Tensor<'p>) -> ValueId {
         let id = self.push(Value::Tensor(tensor));
         self.graph.inputs.push(id);
+        self.given.insert(id);
         id
     }
 
     /// Adds an output. Inputs, constants and earlier outputs are copied: each output has a value of
     /// its own.
     pub(super) fn output(&mut self, value: ValueId) -> Result<(), Error> {
-        let is_taken = self.graph.outputs.contains(&value) || self.graph.inputs.contains(&value);
+        let is_taken = !self.given.insert(value);
         let value = match is_taken || self.tensor(value)?.data.is_some() {
             true => {
                 let none = self.none();

@@ -285,7 +285,10 @@ pub(super) fn average(
     let made = [batch, channels, tall, wide];
     let is_plain = symmetric.is_some();
     let divisor = if is_plain { b.none() } else { b.int(1) };
-    let (input, padding) = evened(b, input, symmetric, &pad, 0.0)?;
+    let (mut input, padding) = evened(b, input, symmetric, &pad, 0.0)?;
+    // The sum of a window may exceed the range of fp16.
+    let computed = if is_plain { of } else { ScalarType::Float };
+    input = b.cast(input, computed)?;
     let inputs = [
         input,
         b.ints(&kernel),
@@ -296,15 +299,15 @@ pub(super) fn average(
         b.flag(false),
         divisor,
     ];
-    let mut found = b.call(Operator::AVG_POOL2D, &inputs, of, &made);
+    let mut found = b.call(Operator::AVG_POOL2D, &inputs, computed, &made);
     if !is_plain {
         let shape = TensorType { scalar_type: ScalarType::Float, sizes: vec![1, 1, tall, wide] };
         let counts = b.computed(&shape, || {
             let parts = parts(&pad, &kernel, &stride, [from.get(1), from.get(2)], [tall, wide]);
             Ok(parts.into_iter().flat_map(f32::to_le_bytes).collect())
         })?;
-        let counts = b.cast(counts, of)?;
         found = b.same(Operator::DIV_TENSOR, &[found, counts])?;
+        found = b.cast(found, of)?;
     }
     b.permute(found, &channels_last(2))
 }
