@@ -5,7 +5,7 @@ use super::{
     qualify, results, tuple,
 };
 use crate::compiled::{
-    Call, Compiled, CompiledMethod, Extent, Layout, Results, Scales, Span, Step, Window,
+    Call, Channel, Compiled, CompiledMethod, Extent, Layout, Results, Scales, Span, Step, Window,
 };
 use crate::{Analysis, MethodAnalysis, Slot};
 use std::fmt::Write;
@@ -122,6 +122,10 @@ fn pair<T: Copy>(items: [T; 2], text: impl Fn(T) -> String) -> String {
     format!("[{}]", items.map(text).join(", "))
 }
 
+fn channel_text(Channel { bias, multiplier, shift }: Channel) -> String {
+    format!("calls::Channel {{ bias: {bias}, multiplier: {multiplier}, shift: {shift} }}")
+}
+
 /// A floating-point number, exactly.
 fn float(value: f32) -> String {
     format!("f32::from_bits({:#x}) /* {value:e} */", value.to_bits())
@@ -182,6 +186,51 @@ fn fields(
                 ("results", constants.results(results)),
             ];
             ("Linear", fields)
+        }
+        Call::ConvolvePacked { from, to, windows, offset, zero, channels, weights } => {
+            let fields = vec![
+                ("from", extent(*from)),
+                ("to", extent(*to)),
+                ("windows", pair(*windows, window)),
+                ("offset", offset.to_string()),
+                ("zero", zero.to_string()),
+                ("channels", constants.ints(channels)),
+                ("weights", constants.bytes(weights)),
+            ];
+            ("ConvolvePacked", fields)
+        }
+        Call::DepthwisePacked { from, to, stride, padding, value, zero, channels, weights } => {
+            let fields = vec![
+                ("from", extent(*from)),
+                ("to", extent(*to)),
+                ("stride", stride.to_string()),
+                ("padding", format!("{padding:?}")),
+                ("value", value.to_string()),
+                ("zero", zero.to_string()),
+                ("channels", constants.ints(channels)),
+                ("weights", constants.bytes(weights)),
+            ];
+            ("DepthwisePacked", fields)
+        }
+        Call::LinearPacked { depth, offset, zero, channel, bias, weights } => {
+            let fields = vec![
+                ("depth", depth.to_string()),
+                ("offset", offset.to_string()),
+                ("zero", zero.to_string()),
+                ("channel", channel_text(*channel)),
+                ("bias", constants.ints(bias)),
+                ("weights", constants.bytes(weights)),
+            ];
+            ("LinearPacked", fields)
+        }
+        Call::AddPacked { zeros, scale, result, zero } => {
+            let fields = vec![
+                ("zeros", format!("{zeros:?}")),
+                ("scale", channel_text(*scale)),
+                ("result", channel_text(*result)),
+                ("zero", zero.to_string()),
+            ];
+            ("AddPacked", fields)
         }
         Call::AveragePool { images, windows } => {
             let fields =
@@ -305,6 +354,9 @@ fn call(
             | Call::Linear { .. }
             | Call::ConvolveFloat { .. }
             | Call::LinearFloat { .. }
+            | Call::ConvolvePacked { .. }
+            | Call::DepthwisePacked { .. }
+            | Call::LinearPacked { .. }
     ) {
         fields.push(("workspace", span(step.workspace.1)));
     }
