@@ -617,7 +617,7 @@ macro_rules! one_sum {
 /// A function that computes a plane. Its stack: bias, rounding, multiplier, shift; the fields of
 /// [`Plane`] from `step` on; the end of the pairs of the row.
 macro_rules! depthwise {
-    ($name:ident, $two_sums:ident) => {
+    ($name:ident, $two_sums:ident, $step:literal) => {
         /// # Safety
         /// The slices of the arguments have the lengths that [`depthwise`] asserts.
         #[unsafe(naked)]
@@ -647,8 +647,8 @@ macro_rules! depthwise {
                 "ldr lr, [sp, #16]
                  add r10, r10, lr",
                 $two_sums!("r2", "r3"),
-                "ldr lr, [sp, #16]
-                 add r10, r10, lr",
+                $step,
+                "add r10, r10, lr",
                 $two_sums!("r4", "r5"),
                 "ldr lr, [sp, #20]
                  add r10, r10, lr
@@ -694,8 +694,9 @@ macro_rules! depthwise {
     };
 }
 
-depthwise!(run_depthwise, two_sums);
-depthwise!(run_depthwise_by_two, two_sums_by_two);
+depthwise!(run_depthwise, two_sums, "");
+// The sums overwrite the register with the bytes of a row of the plane.
+depthwise!(run_depthwise_by_two, two_sums_by_two, "ldr lr, [sp, #16]");
 
 /// Arguments of [`run_add`], in the order of its registers.
 #[repr(C)]
