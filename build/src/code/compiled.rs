@@ -1,14 +1,13 @@
 //! The module of a compiled program: constants, calls, and a function for each method.
 
 use super::{
-    HEAD, array, begin_run, escaped, is_parameter, line, method_identifier, names, parameters,
-    qualify, results, tuple,
+    HEAD, begin_method, begin_run, end_method, escaped, is_parameter, line, method_identifier,
+    names, parameters, qualify, results, slot_types, tuple,
 };
 use crate::compiled::{
     Call, Channel, Compiled, CompiledMethod, Extent, Layout, Results, Scales, Span, Step, Window,
 };
 use crate::{Analysis, MethodAnalysis, Slot};
-use std::fmt::Write;
 use std::path::Path;
 
 /// Code of a compiled program.
@@ -374,24 +373,12 @@ fn write_method(
     method: &CompiledMethod<'_>,
     constants: &mut Constants,
 ) {
-    let mut inner = String::new();
+    let mut inner = begin_method(found);
     let text_of_method = &mut inner;
-    text_of_method.push_str(HEAD.split_once("\n\n").map_or(HEAD, |(_, rest)| rest));
     line(text_of_method, "use ::torchlet::portable::compiled as calls;\n");
-    let name = &found.name;
-    line(text_of_method, "/// Name of the method in the program.");
-    line(text_of_method, &format!("pub const NAME: &str = {name:?};"));
     line(text_of_method, "/// Size of the activation memory in bytes.");
     line(text_of_method, &format!("pub const MEMORY: usize = {};", method.memory));
-    for (kind, slots) in [("Input", &found.inputs), ("Output", &found.outputs)] {
-        for (index, slot) in slots.iter().enumerate() {
-            if let Some(array) = array(slot) {
-                let is = if kind == "Input" { "input" } else { "output" };
-                line(text_of_method, &format!("/// The type of {is} {index}: {slot}."));
-                line(text_of_method, &format!("pub type {kind}{index} = {array};"));
-            }
-        }
-    }
+    slot_types(text_of_method, found);
     text_of_method.push('\n');
     for (index, step) in method.steps.iter().enumerate() {
         call(text_of_method, index, step, method, constants);
@@ -415,14 +402,7 @@ fn write_method(
     }
     line(text_of_method, "}");
     handle(text_of_method, found, method);
-    let escaped = escaped(name);
-    line(text, &format!("\n/// Method `{escaped}`, compiled."));
-    line(text, &format!("pub mod {} {{", method_identifier(name)));
-    for inner_line in inner.lines() {
-        let indent = if inner_line.is_empty() { "" } else { "    " };
-        let _ = writeln!(text, "{indent}{inner_line}");
-    }
-    line(text, "}");
+    end_method(text, found, "compiled", &inner);
 }
 
 /// The type of a method in static memory.
