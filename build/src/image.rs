@@ -139,7 +139,7 @@ impl Image {
             return Err(Error::Name { name: analysis.methods[at].name.clone(), reason });
         }
         if program.compile != Compile::No {
-            match self.write_compiled(program, name, &bytes, &analysis, folder)? {
+            match self.write_compiled(program, name, &bytes, &analysis, (target, folder))? {
                 Ok(sizes) => {
                     analysis.compiled = Some(sizes);
                     return Ok(analysis);
@@ -182,7 +182,7 @@ impl Image {
         name: &str,
         bytes: &[u8],
         analysis: &Analysis,
-        folder: &Path,
+        (target, folder): (&Target, &Path),
     ) -> Result<Result<CompiledSizes, Vec<String>>, Error> {
         if self.shares_activations {
             return Ok(Err(vec!["the image shares activations (Image::share_activations)".into()]));
@@ -191,7 +191,7 @@ impl Image {
         let read = torchlet_core::Program::from_bytes(bytes);
         let read = read.map_err(|source| Error::Format { path: program.path.clone(), source })?;
         let read = torchlet_graph::method::Program::read(&read).map_err(fail)?;
-        let compiled = match Compiled::of(&read, program, analysis) {
+        let compiled = match Compiled::of(&read, program, analysis, target) {
             Ok(compiled) => compiled,
             Err(reasons) => return Ok(Err(reasons)),
         };

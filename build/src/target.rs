@@ -59,6 +59,12 @@ impl Target {
         &self.name
     }
 
+    /// Whether compiled programs use the DSP extension of Cortex-M4 and M7. (On Cortex-M33, it is an
+    /// option that the name does not tell; Cortex-M55 has vectors.)
+    pub(crate) fn has_dsp(&self) -> bool {
+        self.name.starts_with("thumbv7em")
+    }
+
     /// The machine for which methods are prepared.
     pub fn machine(&self) -> Machine {
         Machine::Scalar(self.width)

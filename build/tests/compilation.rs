@@ -57,7 +57,7 @@ fn padding_and_reordering_are_merged() {
     let text = fs::read_to_string(folder.join("it.rs")).unwrap();
     assert!(!text.contains("calls::Pad"), "{text}");
     // The first layer, of one input channel and 40 taps, is computed as a plain convolution.
-    assert!(text.contains("static CALL_1: calls::Convolve "), "{text}");
+    assert!(text.contains("static CALL_1: calls::ConvolvePacked "), "{text}");
 }
 
 #[test]

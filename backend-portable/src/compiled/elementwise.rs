@@ -3,7 +3,7 @@
 use super::{SoftmaxRow, Span, Sum, TIER, elements, int8, int8_mut, parts};
 use crate::compute::q8::elementwise::{Context, add};
 use crate::compute::q8::softmax;
-use crate::quantized::affine::{bounded, dequantized, scaled};
+use crate::quantized::affine::dequantized;
 use torchlet_core::Serial;
 
 /// Quantization of an input of the method, which is read in place.
@@ -22,9 +22,20 @@ pub struct Quantize {
 impl Quantize {
     /// Runs the call.
     pub fn run(&self, input: &[f32], memory: &mut [u8]) {
-        // NaN becomes zero, as in the conversion of `f32` to integers.
+        /// Adding it leaves no bits for fractions, so the sum is rounded to an integer, ties to
+        /// even. The other bits of the sum are that integer.
+        const ROUNDING: f32 = 12_582_912.0;
+        // Bounds and zero point are integers, so bounding before rounding gives the same results as
+        // the kernel.
+        let (low, high) = (self.bounds.0 - self.zero, self.bounds.1 - self.zero);
+        let offset = (self.zero as i32).wrapping_sub(ROUNDING.to_bits() as i32);
         for (out, &value) in int8_mut(self.out.of_mut(memory)).iter_mut().zip(input) {
-            *out = bounded(scaled(value, self.inverse, self.zero), self.bounds, 0);
+            let value = value * self.inverse;
+            let bounded = if value < low { low } else { value };
+            let bounded = if bounded > high { high } else { bounded };
+            let rounded = (bounded + ROUNDING).to_bits() as i32;
+            // NaN becomes zero, as in the conversion of `f32` to integers.
+            *out = if value.is_nan() { 0 } else { rounded.wrapping_add(offset) as i8 };
         }
     }
 }

@@ -9,9 +9,6 @@ pub use crate::compute::conv::{ConvParams, Layout};
 
 const CONTEXT: Context<'static> = Context { tier: TIER, parallel: &Serial };
 
-/// Workspace in floats that is always acceptable, as in the kernel.
-const MIN_WORKSPACE: usize = 1 << 18;
-
 /// A constant as floats; empty if it is misaligned.
 fn floats(bytes: &[u8]) -> &[f32] {
     bytemuck::try_cast_slice(bytes).unwrap_or(&[])
@@ -47,11 +44,8 @@ impl ConvolveFloat {
         let taps = params.kernel.iter().try_fold(1usize, |taps, &size| taps.checked_mul(size))?;
         let channels = params.in_channels.checked_mul(params.out_channels)?;
         let weights = (channels / params.groups.max(1)).checked_mul(taps)?;
-        let tensors = conv.input_len().checked_add(conv.output_len())?.checked_add(weights)?;
-        let len = conv.workspace_len(TIER, 1, Self::form(&params))?;
-        let max_len = tensors.saturating_mul(4).max(MIN_WORKSPACE);
-        // A disproportionate workspace is replaced by a plain loop over the output.
-        if len > max_len { Some(0) } else { len.checked_mul(size_of::<f32>()) }
+        let len = conv.bounded_workspace_len(TIER, 1, Self::form(&params), weights);
+        len.checked_mul(size_of::<f32>())
     }
 
     /// Runs the call.

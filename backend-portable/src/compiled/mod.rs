@@ -13,10 +13,15 @@
 
 mod elementwise;
 mod float;
+mod packed;
 mod quantized;
 
 pub use elementwise::{Add, Dequantize, Pad, Permute, Quantize, Softmax};
 pub use float::{ConvParams, ConvolveFloat, Layout, LinearFloat, MaxPoolFloat, Relu};
+pub use packed::{
+    AddPacked, CHANNEL_WORDS, Channel, ConvolvePacked, DepthwisePacked, HEADROOM, KERNEL,
+    LinearPacked, weight_position, weights_len,
+};
 pub use quantized::{AveragePool, Convolve, ConvolveDepthwise, Linear, MaxPool};
 
 pub use crate::compute::q8::convolve::{Convolution, Extent};

@@ -33,9 +33,6 @@ kernels! { CONVOLUTION:
 
 const OUT: usize = 9;
 
-/// Workspace per thread in floats that is always acceptable: enough for the blocks of a GEMM.
-const MIN_WORKSPACE: usize = 1 << 18;
-
 /// Checked parameters of a call.
 pub(super) struct Call {
     pub(super) windows: Windows,
@@ -202,9 +199,7 @@ impl Call {
         Conv::new(small).and_then(|conv| conv.packed_weights_len(tier)).unwrap_or(0)
     }
 
-    /// Workspace of the engine in floats. `None` if parameters would make it disproportionate to
-    /// the tensors (for example a stride of billions); then the engine uses a plain loop over the
-    /// output.
+    /// Workspace of the engine in floats: [`Conv::bounded_workspace_len`].
     pub(super) fn workspace_len(
         &self,
         conv: &Conv,
@@ -213,12 +208,7 @@ impl Call {
         form: WeightForm,
     ) -> usize {
         let weights = self.weight.sizes.iter().product::<usize>();
-        let tensors = conv.input_len().saturating_add(conv.output_len()).saturating_add(weights);
-        let max_len = tensors.saturating_mul(4).max(MIN_WORKSPACE);
-        match conv.workspace_len(tier, 1, form) {
-            Some(len) if len <= max_len => conv.workspace_len(tier, threads, form).unwrap_or(0),
-            _ => 0,
-        }
+        conv.bounded_workspace_len(tier, threads, form, weights)
     }
 
     pub(super) fn strided(&self) -> WeightForm {

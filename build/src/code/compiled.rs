@@ -1,14 +1,13 @@
 //! The module of a compiled program: constants, calls, and a function for each method.
 
 use super::{
-    HEAD, array, begin_run, escaped, is_parameter, line, method_identifier, names, parameters,
-    qualify, results, tuple,
+    HEAD, begin_method, begin_run, end_method, escaped, is_parameter, line, method_identifier,
+    names, parameters, qualify, results, slot_types, tuple,
 };
 use crate::compiled::{
-    Call, Compiled, CompiledMethod, Extent, Layout, Results, Scales, Span, Step, Window,
+    Call, Channel, Compiled, CompiledMethod, Extent, Layout, Results, Scales, Span, Step, Window,
 };
 use crate::{Analysis, MethodAnalysis, Slot};
-use std::fmt::Write;
 use std::path::Path;
 
 /// Code of a compiled program.
@@ -122,6 +121,10 @@ fn pair<T: Copy>(items: [T; 2], text: impl Fn(T) -> String) -> String {
     format!("[{}]", items.map(text).join(", "))
 }
 
+fn channel_text(Channel { bias, multiplier, shift }: Channel) -> String {
+    format!("calls::Channel {{ bias: {bias}, multiplier: {multiplier}, shift: {shift} }}")
+}
+
 /// A floating-point number, exactly.
 fn float(value: f32) -> String {
     format!("f32::from_bits({:#x}) /* {value:e} */", value.to_bits())
@@ -182,6 +185,51 @@ fn fields(
                 ("results", constants.results(results)),
             ];
             ("Linear", fields)
+        }
+        Call::ConvolvePacked { from, to, windows, offset, zero, channels, weights } => {
+            let fields = vec![
+                ("from", extent(*from)),
+                ("to", extent(*to)),
+                ("windows", pair(*windows, window)),
+                ("offset", offset.to_string()),
+                ("zero", zero.to_string()),
+                ("channels", constants.ints(channels)),
+                ("weights", constants.bytes(weights)),
+            ];
+            ("ConvolvePacked", fields)
+        }
+        Call::DepthwisePacked { from, to, stride, padding, value, zero, channels, weights } => {
+            let fields = vec![
+                ("from", extent(*from)),
+                ("to", extent(*to)),
+                ("stride", stride.to_string()),
+                ("padding", format!("{padding:?}")),
+                ("value", value.to_string()),
+                ("zero", zero.to_string()),
+                ("channels", constants.ints(channels)),
+                ("weights", constants.bytes(weights)),
+            ];
+            ("DepthwisePacked", fields)
+        }
+        Call::LinearPacked { depth, offset, zero, channel, bias, weights } => {
+            let fields = vec![
+                ("depth", depth.to_string()),
+                ("offset", offset.to_string()),
+                ("zero", zero.to_string()),
+                ("channel", channel_text(*channel)),
+                ("bias", constants.ints(bias)),
+                ("weights", constants.bytes(weights)),
+            ];
+            ("LinearPacked", fields)
+        }
+        Call::AddPacked { zeros, scale, result, zero } => {
+            let fields = vec![
+                ("zeros", format!("{zeros:?}")),
+                ("scale", channel_text(*scale)),
+                ("result", channel_text(*result)),
+                ("zero", zero.to_string()),
+            ];
+            ("AddPacked", fields)
         }
         Call::AveragePool { images, windows } => {
             let fields =
@@ -305,6 +353,9 @@ fn call(
             | Call::Linear { .. }
             | Call::ConvolveFloat { .. }
             | Call::LinearFloat { .. }
+            | Call::ConvolvePacked { .. }
+            | Call::DepthwisePacked { .. }
+            | Call::LinearPacked { .. }
     ) {
         fields.push(("workspace", span(step.workspace.1)));
     }
@@ -322,24 +373,12 @@ fn write_method(
     method: &CompiledMethod<'_>,
     constants: &mut Constants,
 ) {
-    let mut inner = String::new();
+    let mut inner = begin_method(found);
     let text_of_method = &mut inner;
-    text_of_method.push_str(HEAD.split_once("\n\n").map_or(HEAD, |(_, rest)| rest));
     line(text_of_method, "use ::torchlet::portable::compiled as calls;\n");
-    let name = &found.name;
-    line(text_of_method, "/// Name of the method in the program.");
-    line(text_of_method, &format!("pub const NAME: &str = {name:?};"));
     line(text_of_method, "/// Size of the activation memory in bytes.");
     line(text_of_method, &format!("pub const MEMORY: usize = {};", method.memory));
-    for (kind, slots) in [("Input", &found.inputs), ("Output", &found.outputs)] {
-        for (index, slot) in slots.iter().enumerate() {
-            if let Some(array) = array(slot) {
-                let is = if kind == "Input" { "input" } else { "output" };
-                line(text_of_method, &format!("/// The type of {is} {index}: {slot}."));
-                line(text_of_method, &format!("pub type {kind}{index} = {array};"));
-            }
-        }
-    }
+    slot_types(text_of_method, found);
     text_of_method.push('\n');
     for (index, step) in method.steps.iter().enumerate() {
         call(text_of_method, index, step, method, constants);
@@ -363,14 +402,7 @@ fn write_method(
     }
     line(text_of_method, "}");
     handle(text_of_method, found, method);
-    let escaped = escaped(name);
-    line(text, &format!("\n/// Method `{escaped}`, compiled."));
-    line(text, &format!("pub mod {} {{", method_identifier(name)));
-    for inner_line in inner.lines() {
-        let indent = if inner_line.is_empty() { "" } else { "    " };
-        let _ = writeln!(text, "{indent}{inner_line}");
-    }
-    line(text, "}");
+    end_method(text, found, "compiled", &inner);
 }
 
 /// The type of a method in static memory.

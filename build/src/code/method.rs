@@ -1,20 +1,15 @@
 //! The module of a method: its memory, and the handle that runs it.
 
 use super::{
-    HEAD, array, begin_run, escaped, is_parameter, lent, line, method_identifier, names,
-    parameters, reads, results, scalar_variant, sizes, statics, taken,
+    array, begin_method, begin_run, end_method, is_parameter, lent, line, names, parameters, reads,
+    results, scalar_variant, sizes, slot_types, statics, taken,
 };
 use crate::{MethodAnalysis, Slot};
-use std::fmt::Write;
 
 /// The module of a method.
 pub(super) fn write(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
-    let name = &found.name;
-    let mut inner = String::new();
+    let mut inner = begin_method(found);
     let text_of_method = &mut inner;
-    text_of_method.push_str(HEAD.split_once("\n\n").map_or(HEAD, |(_, rest)| rest));
-    line(text_of_method, "/// Name of the method in the program.");
-    line(text_of_method, &format!("pub const NAME: &str = {name:?};"));
     line(text_of_method, "/// Size of the arena in bytes.");
     line(text_of_method, &format!("pub const ARENA: usize = {};", found.arena));
     sizes(text_of_method, &found.planned, found.scratch);
@@ -29,25 +24,10 @@ pub(super) fn write(text: &mut String, found: &MethodAnalysis, is_shared: bool) 
         text_of_method,
         &format!("pub const LENT: [firmware::Lent; {}] = [{places}];", lent.len()),
     );
-    for (kind, slots) in [("Input", &found.inputs), ("Output", &found.outputs)] {
-        for (index, slot) in slots.iter().enumerate() {
-            if let Some(array) = array(slot) {
-                let is = if kind == "Input" { "input" } else { "output" };
-                line(text_of_method, &format!("/// The type of {is} {index}: {slot}."));
-                line(text_of_method, &format!("pub type {kind}{index} = {array};"));
-            }
-        }
-    }
+    slot_types(text_of_method, found);
     memory(text_of_method, found, &lent, is_shared);
     handle(text_of_method, found, is_shared);
-    let escaped = escaped(name);
-    line(text, &format!("\n/// Method `{escaped}` and its memory requirements."));
-    line(text, &format!("pub mod {} {{", method_identifier(name)));
-    for inner_line in inner.lines() {
-        let indent = if inner_line.is_empty() { "" } else { "    " };
-        let _ = writeln!(text, "{indent}{inner_line}");
-    }
-    line(text, "}");
+    end_method(text, found, "with its memory", &inner);
 }
 
 /// The memory of a method.

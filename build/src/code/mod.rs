@@ -104,6 +104,39 @@ use ::torchlet::firmware::{self, Error, TakeOnce};
 
 ";
 
+/// The first lines of a method's module.
+fn begin_method(found: &MethodAnalysis) -> String {
+    let mut text = HEAD.split_once("\n\n").map_or(HEAD, |(_, rest)| rest).to_owned();
+    line(&mut text, "/// Name of the method in the program.");
+    line(&mut text, &format!("pub const NAME: &str = {:?};", found.name));
+    text
+}
+
+/// The types of a method's inputs and outputs.
+fn slot_types(text: &mut String, found: &MethodAnalysis) {
+    for (kind, slots) in [("Input", &found.inputs), ("Output", &found.outputs)] {
+        for (index, slot) in slots.iter().enumerate() {
+            if let Some(array) = array(slot) {
+                let is = kind.to_lowercase();
+                line(text, &format!("/// The type of {is} {index}: {slot}."));
+                line(text, &format!("pub type {kind}{index} = {array};"));
+            }
+        }
+    }
+}
+
+/// Writes a method's module.
+fn end_method(text: &mut String, found: &MethodAnalysis, what: &str, inner: &str) {
+    let name = escaped(&found.name);
+    line(text, &format!("\n/// Method `{name}`, {what}."));
+    line(text, &format!("pub mod {} {{", method_identifier(&found.name)));
+    for inner_line in inner.lines() {
+        let indent = if inner_line.is_empty() { "" } else { "    " };
+        let _ = writeln!(text, "{indent}{inner_line}");
+    }
+    line(text, "}");
+}
+
 fn line(text: &mut String, line: &str) {
     text.push_str(line);
     text.push('\n');

@@ -67,11 +67,6 @@ fn items(method: &Method<'_>, value: usize) -> Vec<usize> {
     }
 }
 
-/// Whether a tensor is a constant.
-pub(super) fn is_constant(tensor: &MethodTensor<'_>) -> bool {
-    tensor.location.is_none() && matches!(tensor.data, TensorData::Inside(_))
-}
-
 /// Whether the memory of two tensors overlaps.
 fn overlap(a: &MethodTensor<'_>, b: &MethodTensor<'_>) -> bool {
     let (Some((a_buffer, a_at)), Some((b_buffer, b_at))) = (a.location, b.location) else {
@@ -84,7 +79,7 @@ fn overlap(a: &MethodTensor<'_>, b: &MethodTensor<'_>) -> bool {
 impl Flow<'_, '_> {
     fn read(&self, value: usize) -> Result<(), String> {
         let Some(tensor) = self.method.tensor(value) else { return Ok(()) };
-        if is_constant(tensor) || tensor.info.nbytes() == 0 {
+        if tensor.is_constant() || tensor.info.nbytes() == 0 {
             return Ok(());
         }
         if self.is_written.get(value) != Some(&true) {

@@ -3,7 +3,7 @@
 //!
 //! - [`flow`] reads a method and checks that its values can be moved to other memory.
 //! - [`operators`] translates instructions to [`Step`]s, or names what it cannot.
-//! - [`fuse`] merges steps. [`plan`] assigns memory.
+//! - [`fuse`] merges steps. [`pack`] chooses faster calls for the target. [`plan`] assigns memory.
 //!
 //! Files are untrusted: every index, size and number is checked, and code contains only numbers
 //! from them, no text.
@@ -12,16 +12,17 @@ mod float;
 mod flow;
 mod fuse;
 mod operators;
+mod pack;
 mod plan;
 
 use crate::names::escaped;
-use crate::{Analysis, Program, Slot};
+use crate::{Analysis, Program, Slot, Target};
 use std::borrow::Cow;
 use torchlet_core::ScalarType;
 use torchlet_graph::method;
 
 pub(crate) use plan::Span;
-pub(crate) use torchlet_portable::compiled::{ConvParams, Layout};
+pub(crate) use torchlet_portable::compiled::{Channel, ConvParams, Layout};
 
 /// A compiled program.
 pub(crate) struct Compiled<'p> {
@@ -121,6 +122,40 @@ pub(crate) enum Call<'p> {
         results: Results,
         weights: Bytes<'p>,
     },
+    ConvolvePacked {
+        from: Extent,
+        to: Extent,
+        windows: [Window; 2],
+        offset: i32,
+        zero: i32,
+        channels: Vec<i32>,
+        weights: Bytes<'p>,
+    },
+    DepthwisePacked {
+        from: Extent,
+        to: Extent,
+        stride: usize,
+        padding: [usize; 2],
+        value: i8,
+        zero: i32,
+        channels: Vec<i32>,
+        weights: Bytes<'p>,
+    },
+    LinearPacked {
+        depth: usize,
+        offset: i32,
+        zero: i32,
+        channel: Channel,
+        bias: Vec<i32>,
+        weights: Bytes<'p>,
+    },
+    /// The scale of the first operand is a half; `zeros` are added.
+    AddPacked {
+        zeros: [i32; 2],
+        scale: Channel,
+        result: Channel,
+        zero: i32,
+    },
     AveragePool {
         images: [Extent; 2],
         windows: [Window; 2],
@@ -183,6 +218,7 @@ impl<'p> Compiled<'p> {
         read: &'p method::Program<'p>,
         program: &Program,
         analysis: &Analysis,
+        target: &Target,
     ) -> Result<Self, Vec<String>> {
         let mut reasons = Vec::new();
         let own = |name: &&String| program.kernels.iter().any(|(own, _)| own.name == **name);
@@ -196,7 +232,7 @@ impl<'p> Compiled<'p> {
                 reasons.push(format!("method '{name}' cannot be read"));
                 continue;
             };
-            match compile_method(method, &found.inputs, &found.outputs) {
+            match compile_method(method, &found.inputs, &found.outputs, target) {
                 Ok(method) => methods.push(method),
                 Err(own) => {
                     reasons.extend(own.into_iter().map(|own| format!("method '{name}': {own}")));
@@ -207,10 +243,25 @@ impl<'p> Compiled<'p> {
     }
 }
 
+impl Call<'_> {
+    /// Whether the output may have the memory of the only input, if nothing reads that later.
+    pub(crate) fn runs_in_place(&self) -> bool {
+        match self {
+            Call::Relu => true,
+            Call::DepthwisePacked { from, to, .. } => from == to,
+            Call::ConvolvePacked { from, to, windows, .. } => {
+                from == to && *windows == [[1, 1, 0, 1]; 2]
+            }
+            _ => false,
+        }
+    }
+}
+
 fn compile_method<'p>(
     method: &'p method::Method<'p>,
     inputs: &[Slot],
     outputs: &[Slot],
+    target: &Target,
 ) -> Result<CompiledMethod<'p>, Vec<String>> {
     let mut reasons = Vec::new();
     for (is, slots) in [("input", inputs), ("output", outputs)] {
@@ -234,6 +285,9 @@ fn compile_method<'p>(
         }
     };
     fuse::run(method, &mut steps);
+    if target.has_dsp() {
+        pack::run(method, &mut steps);
+    }
     plan::run(method, steps).map_err(|reason| vec![reason])
 }
 

@@ -1,7 +1,6 @@
 //! Translation of instructions to steps. The kernels' prepare functions have already accepted the
 //! arguments for the exported shapes (`analysis.rs`); this adds what compiled calls require.
 
-use super::flow::is_constant;
 use super::{Call, Extent, Results, Scales, Span, Step, Window, float};
 use crate::names::escaped;
 use std::borrow::Cow;
@@ -20,7 +19,7 @@ const MAX_CONSTANTS: usize = 64 << 20;
 /// Bytes of the constants that an instruction uses.
 fn constant_bytes(method: &Method<'_>, args: &[usize]) -> usize {
     let tensors = args.iter().filter_map(|&arg| method.tensor(arg));
-    let sizes = tensors.filter(|tensor| is_constant(tensor)).map(|tensor| tensor.info.nbytes());
+    let sizes = tensors.filter(|tensor| tensor.is_constant()).map(|tensor| tensor.info.nbytes());
     sizes.fold(0, usize::saturating_add)
 }
 
@@ -183,7 +182,7 @@ impl<'p> Args<'p> {
         dtype: ScalarType,
     ) -> Result<(usize, &'p TensorInfo), String> {
         let (value, tensor) = self.tensor(arg)?;
-        if is_constant(tensor) {
+        if tensor.is_constant() {
             return Err(format!("argument {arg} is a constant"));
         }
         if tensor.info.scalar_type != dtype {
@@ -221,7 +220,7 @@ impl<'p> Args<'p> {
         let TensorData::Inside(data) = &tensor.data else {
             return Err(format!("argument {arg} is not a constant"));
         };
-        if !is_constant(tensor) || tensor.info.scalar_type != dtype {
+        if !tensor.is_constant() || tensor.info.scalar_type != dtype {
             return Err(format!("argument {arg} is not a constant of {dtype:?}"));
         }
         let data = data.get(..tensor.info.nbytes());
@@ -530,7 +529,7 @@ fn view(args: Args<'_>) -> Result<Step<'_>, String> {
     let out = last.and_then(|out| Some((out, args.method.tensor(out)?)));
     let (out, to) = out.ok_or("has no output")?;
     let (from, to) = (&tensor.info, &to.info);
-    if is_constant(tensor) {
+    if tensor.is_constant() {
         return Err("argument 0 is a constant".into());
     }
     if from.scalar_type != to.scalar_type || from.numel() != to.numel() {

@@ -43,7 +43,7 @@ pub(super) fn run<'p>(
             let later = steps[index + 1..].iter().flat_map(|step| &step.inputs);
             later.chain(&method.outputs).any(|&value| roots[value] == root)
         };
-        if step.call == Call::View || step.call == Call::Relu && !is_read_later() {
+        if step.call == Call::View || step.call.runs_in_place() && !is_read_later() {
             roots[step.out] = root;
         }
     }

@@ -43,6 +43,12 @@ impl Figures {
         Ok(())
     }
 
+    /// Records the size of an image with a compiled program, and the instructions of a run.
+    pub(super) fn compiled(&mut self, board: &Board, sizes: &Sizes, run: u64) {
+        let figures = vec![("flash", sizes.flash()), ("RAM", sizes.ram()), ("run", run)];
+        self.0.insert(board.name.to_owned(), figures);
+    }
+
     /// Records the stack use of an example's task.
     pub(super) fn stack(&mut self, board: &Board, bytes: u64) {
         self.0.entry(board.name.to_owned()).or_default().push(("stack", bytes));

@@ -45,6 +45,26 @@ impl Image {
     ///
     /// If the image does not exit successfully.
     pub(crate) fn run(&self, machine: &Machine, arguments: &[String]) -> Result<Vec<String>> {
+        self.run_decoding(machine, arguments, |bytes| decode(&self.elf, bytes))
+    }
+
+    /// Like [`run`](Self::run), for an image that prints text.
+    ///
+    /// # Errors
+    ///
+    /// If the image does not exit successfully.
+    pub(crate) fn run_printing(&self, machine: &Machine) -> Result<Vec<String>> {
+        let text =
+            |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect();
+        self.run_decoding(machine, &[], |bytes| Ok(text(bytes)))
+    }
+
+    fn run_decoding(
+        &self,
+        machine: &Machine,
+        arguments: &[String],
+        decode: impl FnOnce(&[u8]) -> Result<Vec<String>>,
+    ) -> Result<Vec<String>> {
         let mut qemu = command(machine.program, machine.args);
         qemu.args(["-display", "none", "-monitor", "none", "-serial", "none"]);
         qemu.args(["-icount", &format!("shift={ICOUNT_SHIFT}")]);
@@ -76,7 +96,7 @@ impl Image {
             std::thread::sleep(Duration::from_millis(20));
         };
         let bytes = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
-        let lines = decode(&self.elf, &bytes)?;
+        let lines = decode(&bytes)?;
         let log = || lines.join("\n");
         let Some(status) = status else {
             bail!("the firmware did not finish within {} s:\n{}", TIME_LIMIT.as_secs(), log());

@@ -2,6 +2,7 @@
 //! in the same run.
 
 mod compare;
+mod compiled;
 mod demo;
 mod faults;
 mod figures;
@@ -15,6 +16,7 @@ use crate::process::root;
 use crate::size::Sizes;
 use anyhow::{Result, bail, ensure};
 use compare::Host;
+use compiled::COMPILED;
 use demo::DEMO;
 use figures::{Figures, Operators};
 pub(crate) use figures::{Limits, parse as parse_limits, print as print_limits, stack};
@@ -98,7 +100,7 @@ fn files(board: &Board, machine: &Machine) -> Vec<String> {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     crate::tools::qemu()?;
-    let all = || [&DEMO, &PROGRAMS].into_iter().chain(BOARDS);
+    let all = || [&DEMO, &PROGRAMS, &COMPILED].into_iter().chain(BOARDS);
     let names = || all().map(|board| board.name);
     if let Some(name) = options.boards.iter().find(|name| names().all(|known| known != **name)) {
         bail!("no board {name}; expected one of {}", names().collect::<Vec<_>>().join(", "));
@@ -126,6 +128,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let result = match board.name {
             name if name == DEMO.name => demo::check(&mut host, options.overwrite),
             name if name == PROGRAMS.name => programs::check(),
+            name if name == COMPILED.name => compiled::check(&mut figures),
             name => check(board, &mut host, &mut figures, options).and_then(|()| match name {
                 SWAPPED_BOARD => check_swapped(board, &mut host),
                 _ => Ok(()),

@@ -232,6 +232,26 @@ impl Conv {
         Problem { m: out_group, n: pixels, k, k_step, lhs, rhs, epilogue }
     }
 
+    /// Like [`workspace_len`](Self::workspace_len), but 0 if the parameters would make it
+    /// disproportionate to the tensors (for example a stride of billions): then a plain loop over
+    /// the output computes the convolution. `weights` is the number of weights.
+    pub fn bounded_workspace_len(
+        &self,
+        tier: Tier,
+        threads: usize,
+        form: WeightForm,
+        weights: usize,
+    ) -> usize {
+        /// Floats per thread that are always acceptable: enough for the blocks of a GEMM.
+        const MIN_WORKSPACE: usize = 1 << 18;
+        let tensors = self.input_len().saturating_add(self.output_len()).saturating_add(weights);
+        let max_len = tensors.saturating_mul(4).max(MIN_WORKSPACE);
+        match self.workspace_len(tier, 1, form) {
+            Some(len) if len <= max_len => self.workspace_len(tier, threads, form).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
     /// Floats of workspace for full speed on `threads` threads with weights of this form; `None` if
     /// it exceeds the address space.
     ///

@@ -23,7 +23,7 @@ pub struct Extent {
 
 impl Extent {
     /// Offset of a pixel.
-    pub(super) fn at(&self, batch: usize, row: usize, column: usize) -> usize {
+    pub(crate) fn at(&self, batch: usize, row: usize, column: usize) -> usize {
         ((batch * self.rows + row) * self.columns + column) * self.channels
     }
 }

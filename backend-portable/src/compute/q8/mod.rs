@@ -67,7 +67,7 @@ fn is_fast_offset(offset: i32) -> bool {
 
 /// The taps of window `at` that are inside an input of this size.
 #[inline(always)]
-fn taps(window: &Window, at: usize, input: usize) -> Taps {
+pub(crate) fn taps(window: &Window, at: usize, input: usize) -> Taps {
     if window.dilation() != 1 {
         return window.taps(at, input);
     }

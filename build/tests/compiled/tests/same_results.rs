@@ -76,7 +76,7 @@ fn cases(name: &str, file: Option<&str>) -> Vec<(Vec<u8>, Vec<u8>)> {
         output.bytes().to_vec()
     };
     let mut cases = Vec::new();
-    for bundle in &bundle {
+    if let Some(bundle) = &bundle {
         let suites = bundle.suites().unwrap();
         for case in suites.flat_map(|suite| suite.unwrap().cases().unwrap()) {
             let case = case.unwrap();
