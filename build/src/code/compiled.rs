@@ -435,10 +435,15 @@ fn handle(text: &mut String, found: &MethodAnalysis, method: &CompiledMethod<'_>
         let bytes = format!("{}.of(&self.0.0)", span(*place));
         format!(
             "<Output{index} as firmware::Nested>::from_bytes({bytes})\n            \
-             .ok_or(Error::Length {{ expected: {expected}, found: 0 }})?"
+             .ok_or(Error::Length {{ expected: {expected}, found: 0 }})"
         )
     });
-    line(text, &format!("        Ok({})\n    }}", tuple(outputs.collect())));
+    let outputs: Vec<String> = outputs.collect();
+    let value = match &outputs[..] {
+        [one] => one.clone(),
+        all => format!("Ok({})", tuple(all.iter().map(|output| format!("{output}?")).collect())),
+    };
+    line(text, &format!("        {value}\n    }}"));
     line(text, "\n    /// Runs the method and returns the outputs.");
     begin_run(text, "run", [&parameters, &results], false);
     let separator = if names.is_empty() { "" } else { ", " };
