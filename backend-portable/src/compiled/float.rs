@@ -136,8 +136,8 @@ impl Relu {
 /// Max pooling. NaN propagates.
 #[derive(Debug)]
 pub struct MaxPoolFloat {
-    /// Images, rows, columns, and values side by side of the input: images are planes in
-    /// channels-first order.
+    /// Input extents: images, rows, columns, interleaved channels. Channels-first planes count as
+    /// images with one channel.
     pub from: [usize; 4],
     /// Rows and columns of the output.
     pub to: [usize; 2],

@@ -1,7 +1,7 @@
 //! Checks that the values of a method can be moved to other memory.
 //!
 //! A file may let values share memory, for views without instructions or for state. Values can only
-//! be moved if each one is written once, and whoever reads it finds what was written to it.
+//! be moved if each one is written once, and every read sees that write.
 
 use crate::names::escaped;
 use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
