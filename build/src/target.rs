@@ -59,8 +59,8 @@ impl Target {
         &self.name
     }
 
-    /// Whether compiled programs use the DSP extension of Cortex-M4 and M7. (On Cortex-M33, it is an
-    /// option that the name does not tell; Cortex-M55 has vectors.)
+    /// Whether compiled programs use the DSP extension of Cortex-M4 and M7. (On Cortex-M33, it is
+    /// an option that the name does not tell; Cortex-M55 has vectors.)
     pub(crate) fn has_dsp(&self) -> bool {
         self.name.starts_with("thumbv7em")
     }

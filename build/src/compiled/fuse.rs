@@ -53,8 +53,8 @@ pub(super) fn run(method: &Method<'_>, steps: &mut Vec<Step<'_>>) {
 }
 
 /// Replaces a depthwise convolution of a single channel, as in the first layers of audio and
-/// greyscale networks, by the plain convolution that it is. The plain one multiplies two pixels with
-/// two channels at a time, and is faster from [`MIN_TAPS`] taps on.
+/// greyscale networks, by the plain convolution that it is. The plain one multiplies two pixels
+/// with two channels at a time, and is faster from [`MIN_TAPS`] taps on.
 fn widen(step: &mut Step<'_>) {
     let Call::Depthwise { from, to, windows, offset, results, weights, .. } = &step.call else {
         return;

@@ -9,8 +9,8 @@
 //! - After `run_decompositions()`, calls are functional operators of core ATen.
 //!
 //! `signature` converts inputs and outputs, `nodes` the calls, `bind` their arguments, `names` the
-//! names of operators, and `flow` conditionals and loops. `symbols` bounds symbolic sizes, and `assemble` makes a method of the
-//! graph. Nothing is unpickled.
+//! names of operators, and `control` conditionals and loops, whose jumps `flow` lists. `symbols`
+//! bounds symbolic sizes, and `assemble` makes a method of the graph. Nothing is unpickled.
 //!
 //! Format: `torch/export/pt2_archive/_package.py` and `torch/_export/serde/schema.py` in
 //! pytorch/pytorch.
@@ -18,6 +18,7 @@
 mod aliases;
 mod assemble;
 mod bind;
+mod control;
 mod flow;
 mod names;
 mod nodes;
