@@ -128,7 +128,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
                 _ => self.value(graph, *id)?,
             };
             // An index selects elements, but shapes do not depend on its value.
-            varies |= self.varies(value) && !(is_index(at) && !self.is_tensor(value));
+            varies |= (self.is_tensor(value) || !is_index(at)) && self.varies(value);
             args.push(value);
         }
         match traits.outputs {
