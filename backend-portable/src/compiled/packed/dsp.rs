@@ -529,6 +529,7 @@ pub(super) fn depthwise(
         return;
     }
     // Pairs of results are computed from whole words, and so is the last one of an odd number.
+    assert!(matches!(stride, 1 | 2));
     assert!(columns >= width.next_multiple_of(2) * stride + 2 && columns.is_multiple_of(2));
     assert!(plane.len() >= ((rows - 1) * stride + KERNEL) * columns);
     assert!(plane.as_ptr().cast::<u32>().is_aligned() && out.len() > (rows * width - 1) * channels);
@@ -548,10 +549,8 @@ pub(super) fn depthwise(
     };
     // SAFETY: reads the plane and writes `rows * width` values with the stride `channels`, as
     // asserted.
-    match stride {
-        1 => unsafe { run_depthwise(&arguments) },
-        2 => unsafe { run_depthwise_by_two(&arguments) },
-        _ => {}
+    unsafe {
+        if stride == 2 { run_depthwise_by_two(&arguments) } else { run_depthwise(&arguments) }
     }
 }
 
