@@ -73,7 +73,7 @@ impl Symbols {
     /// The expression has a symbol without a range, or an unknown function.
     pub(super) fn bound(&self, size: &SymInt<'_>) -> Result<(usize, bool), Error> {
         let Interval { low, high, .. } = self.interval(size)?;
-        Ok((whole(high.max(low.min(0)))?, low != high))
+        Ok((whole(high)?, low != high))
     }
 
     /// Returns the value of an integer, if it has only one.
