@@ -1,5 +1,7 @@
 //! Detects the DSP extension (`cfg(arm_dsp)`) and the Helium vector extension, MVE
-//! (`cfg(arm_mve)`), of Cortex-M targets. Stable Rust has no `cfg` for either.
+//! (`cfg(arm_mve)`), of Cortex-M targets. Stable Rust has no `cfg` for either. On Armv7E-M
+//! (`cfg(armv7em)`), which always has the DSP extension, whole functions may be assembly: the
+//! assembler does not know the features of `target-cpu`.
 
 use std::env;
 
@@ -10,7 +12,7 @@ const WITH_DSP: &[&str] = &["cortex-m33", "cortex-m35p", "cortex-m55", "cortex-m
 const WITH_MVE: &[&str] = &["cortex-m55", "cortex-m85"];
 
 fn main() {
-    println!("cargo:rustc-check-cfg=cfg(arm_dsp, arm_mve)");
+    println!("cargo:rustc-check-cfg=cfg(arm_dsp, arm_mve, armv7em)");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CARGO_ENCODED_RUSTFLAGS");
     let target = env::var("TARGET").unwrap_or_default();
@@ -28,7 +30,11 @@ fn main() {
     let mve = asked(WITH_MVE, &["+mve", "+mve.fp"]) && !declined;
     let dsp = mve || asked(WITH_DSP, &["+dsp"]);
     let is_mainline = target.starts_with("thumbv8m.main");
-    if target.starts_with("thumbv7em") || is_mainline && dsp {
+    let is_armv7em = target.starts_with("thumbv7em");
+    if is_armv7em {
+        println!("cargo:rustc-cfg=armv7em");
+    }
+    if is_armv7em || is_mainline && dsp {
         println!("cargo:rustc-cfg=arm_dsp");
     }
     if is_mainline && mve {

@@ -9,16 +9,16 @@
 //!   multiplies two neighbours at once.
 //!
 //! All requantize sums in registers. [`Channel`] has the parameters, and [`Channel::new`] the
-//! conditions. The loops are assembly in `dsp.rs`, and plain Rust in `plain.rs` for other
-//! processors and tests.
+//! conditions. The loops are assembly in `dsp.rs` on Armv7E-M, and plain Rust in `plain.rs` on
+//! other processors and in tests.
 
 mod add;
 mod convolve;
 mod depthwise;
-#[cfg(all(arm_dsp, not(arm_mve)))]
+#[cfg(armv7em)]
 mod dsp;
 mod linear;
-#[cfg(any(not(arm_dsp), arm_mve))]
+#[cfg(not(armv7em))]
 mod plain;
 
 pub use add::{AddPacked, HEADROOM};
@@ -26,9 +26,9 @@ pub use convolve::ConvolvePacked;
 pub use depthwise::{DepthwisePacked, KERNEL};
 pub use linear::LinearPacked;
 
-#[cfg(all(arm_dsp, not(arm_mve)))]
+#[cfg(armv7em)]
 use dsp as kernels;
-#[cfg(any(not(arm_dsp), arm_mve))]
+#[cfg(not(armv7em))]
 use plain as kernels;
 
 use super::{Span, elements, int8, int8_mut, parts};
@@ -96,7 +96,7 @@ pub fn weights_len(depth: usize, channels: usize) -> Option<usize> {
 }
 
 /// Position of a value in `rows` widened rows. Words have two values of a row.
-#[cfg(any(not(arm_dsp), arm_mve))]
+#[cfg(not(armv7em))]
 fn wide_position(rows: usize, row: usize, value: usize) -> usize {
     ((value / UNIT * 2 + value % 2) * rows + row) * 2 + value % UNIT / 2
 }
