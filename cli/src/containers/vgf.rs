@@ -4,13 +4,16 @@ use super::{MAX_PARTS, Part};
 use std::ops::Range;
 use torchlet::graph::front::vgf::{Code, Container, Module, SegmentKind, sections};
 
+/// File name of a file as a whole.
+const FILE: &str = "model.vgf";
 /// File name of each section.
 const SECTIONS: [&str; 4] = ["modules.fb", "sequence.fb", "resources.fb", "constants.section"];
 
-/// Returns the sections, the code modules and the constants.
+/// Returns the file itself, the sections, the code modules and the constants.
 pub(super) fn parts(bytes: &[u8]) -> Option<Vec<Part>> {
-    let mut parts = Vec::new();
-    for (name, section) in SECTIONS.into_iter().zip(sections(bytes).ok()?) {
+    let sections = sections(bytes).ok()?;
+    let mut parts = vec![Part { name: FILE.to_owned(), range: 0..bytes.len() }];
+    for (name, section) in SECTIONS.into_iter().zip(sections) {
         push(&mut parts, bytes, name.to_owned(), section);
     }
     // Sections that cannot be parsed are still extracted as a whole.
@@ -183,11 +186,17 @@ mod tests {
         let bytes = file(&constants_table());
         let parts = parts(&bytes).unwrap();
         let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
-        let expected =
-            ["modules.fb", "constants.section", "modules/0_graph_a_b.spv", "constants/7.bin"];
+        let expected = [
+            "model.vgf",
+            "modules.fb",
+            "constants.section",
+            "modules/0_graph_a_b.spv",
+            "constants/7.bin",
+        ];
         assert_eq!(names, expected);
-        assert_eq!(bytes[parts[2].range.clone()][..4], 0x0723_0203u32.to_le_bytes());
-        assert_eq!(bytes[parts[3].range.clone()], [1, 2, 3, 4]);
+        assert_eq!(parts[0].range, 0..bytes.len());
+        assert_eq!(bytes[parts[3].range.clone()][..4], 0x0723_0203u32.to_le_bytes());
+        assert_eq!(bytes[parts[4].range.clone()], [1, 2, 3, 4]);
     }
 
     #[test]
