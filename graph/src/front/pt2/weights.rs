@@ -20,7 +20,7 @@ pub(super) struct Weights<'j, 'p> {
     payloads: Payloads<'j>,
     computed: &'j Computed,
     /// Address, offset and size of contiguous views so far.
-    seen: RefCell<BTreeSet<(usize, usize, usize)>>,
+    seen: RefCell<BTreeSet<(usize, usize, Option<usize>)>>,
 }
 
 /// A stored tensor.
@@ -71,13 +71,12 @@ impl<'j, 'p> Weights<'j, 'p> {
             return Err(Error::Unsupported(format!("tensor '{name}' of dtype {}", meta.dtype)));
         };
         let element = scalar_type.size();
-        let bytes = view.bytes(element).unwrap_or(usize::MAX);
-        // Written programs contain each view once.
-        let range = (storage.as_ptr().addr(), view.offset, bytes);
-        if !view.is_contiguous() || self.seen.borrow_mut().insert(range) {
-            self.computed.spend(bytes)?;
+        // Written programs contain each contiguous view once.
+        let range = (storage.as_ptr().addr(), view.offset, view.bytes(element));
+        if view.is_contiguous() && self.seen.borrow_mut().insert(range) {
+            self.computed.spend(view.bytes(element).unwrap_or(usize::MAX))?;
         }
-        let data = view.read(storage, element);
+        let data = view.read(storage, element, self.computed)?;
         let data = data.ok_or_else(|| fail("exceeds its data"))?;
         Ok(Some(Stored { scalar_type, sizes: view.sizes, data }))
     }
@@ -150,15 +149,38 @@ impl View {
     }
 
     /// Returns the elements in row-major order. `None` if one is outside the storage.
-    fn read<'p>(&self, storage: &'p [u8], element: usize) -> Option<Cow<'p, [u8]>> {
-        let bytes = self.bytes(element)?;
-        let start = self.offset.checked_mul(element)?;
+    ///
+    /// # Errors
+    /// The elements have to be copied, and exceed the budget.
+    fn read<'p>(
+        &self,
+        storage: &'p [u8],
+        element: usize,
+        computed: &Computed,
+    ) -> Result<Option<Cow<'p, [u8]>>, Error> {
+        let (Some(bytes), Some(start)) = (self.bytes(element), self.offset.checked_mul(element))
+        else {
+            return Ok(None);
+        };
         if bytes == 0 {
-            return Some(Cow::Borrowed(&[]));
+            return Ok(Some(Cow::Borrowed(&[])));
         }
         if self.is_contiguous() {
-            return storage.get(start..start.checked_add(bytes)?).map(Cow::Borrowed);
+            let end = start.checked_add(bytes);
+            return Ok(end.and_then(|end| storage.get(start..end)).map(Cow::Borrowed));
         }
+        computed.spend(bytes)?;
+        Ok(self.gather(storage, element, start, bytes).map(Cow::Owned))
+    }
+
+    /// Copies the elements, of `bytes` in total, in row-major order.
+    fn gather(
+        &self,
+        storage: &[u8],
+        element: usize,
+        start: usize,
+        bytes: usize,
+    ) -> Option<Vec<u8>> {
         let mut gathered = Vec::with_capacity(bytes);
         let mut index = alloc::vec![0usize; self.sizes.len()];
         let mut at = start;
@@ -177,7 +199,7 @@ impl View {
                 at = at.checked_sub(step.checked_mul(size - 1)?)?;
             }
         }
-        Some(Cow::Owned(gathered))
+        Some(gathered)
     }
 }
 
@@ -189,7 +211,8 @@ mod tests {
     fn read(sizes: &[usize], strides: &[usize], offset: usize) -> Option<Vec<u8>> {
         let view = View { sizes: sizes.to_vec(), strides: strides.to_vec(), offset };
         let storage: Vec<u8> = (0..12).collect();
-        view.read(&storage, 2).map(Cow::into_owned)
+        let read = view.read(&storage, 2, &Computed::new());
+        read.ok().flatten().map(Cow::into_owned)
     }
 
     #[test]
