@@ -7,7 +7,7 @@ use super::translator::{Named, Translator};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::operators::Operator;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -255,9 +255,10 @@ impl<'j, 'p> Translator<'j, 'p> {
     /// themselves are read before any is overwritten.
     fn carry(&mut self, made: &[ValueId], carried: &[ValueId]) -> Result<(), Error> {
         let mut from = made.to_vec();
+        let overwritten: BTreeSet<ValueId> = carried.iter().copied().collect();
         let none = self.push(Value::None);
         for (from, to) in from.iter_mut().zip(carried) {
-            if *from != *to && carried.contains(from) {
+            if *from != *to && overwritten.contains(from) {
                 let copy = super::aliases::like(&mut self.graph, *from);
                 self.next();
                 self.call(Operator::CLONE, &[*from, none], copy);

@@ -12,6 +12,7 @@ use super::translator::{Named, Translator};
 use super::weights::scalar_type;
 use crate::error::Error;
 use crate::graph::{Node, Tensor, Value, ValueId};
+use crate::lower::portable::narrow_end;
 use crate::operators::Operator;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -198,17 +199,14 @@ impl<'j, 'p> Translator<'j, 'p> {
         }
     }
 
-    /// The end of a part of a dim. A part up to the end may be counted from the end.
+    /// The end of a part of a dim.
     fn end(&mut self, start: ValueId, length: ValueId) -> ValueId {
         let int = |id: ValueId| match self.graph.values.get(id) {
             Some(Value::Int(number)) => Some(*number),
             _ => None,
         };
         match (int(start), int(length)) {
-            (Some(start), Some(length)) => {
-                let end = start.saturating_add(length);
-                self.push(Value::Int(if start < 0 && end == 0 { i64::MAX } else { end }))
-            }
+            (Some(start), Some(length)) => self.push(Value::Int(narrow_end(start, length))),
             _ => {
                 let end = self.push(Value::SymInt(0));
                 self.call(Operator::SYM_ADD, &[start, length], end);

@@ -31,6 +31,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use builder::Builder;
 pub(crate) use builder::VaryingDims;
+#[cfg(feature = "pt2")]
+pub(crate) use composite::shape::narrow_end;
 
 /// Replaces a call by others. The arguments include the output, which comes last.
 type Rule = fn(&mut Builder<'_, '_>, &[ValueId]) -> Result<(), Error>;

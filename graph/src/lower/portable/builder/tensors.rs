@@ -307,6 +307,11 @@ impl Builder<'_, '_> {
         let made = info.with_sizes(sizes);
         Ok(match operator {
             Operator::AMAX | Operator::AMIN => self.call(operator, &[value, dims, keep], made),
+            // The Euclidean norm. The kernel accumulates fp16 in fp32.
+            Operator::LINALG_VECTOR_NORM => {
+                let (two, none) = (self.new_int(2), self.none());
+                self.call(operator, &[value, two, dims, keep, none], made)
+            }
             _ => {
                 let none = self.none();
                 self.call(operator, &[value, dims, keep, none], made)

@@ -183,7 +183,7 @@ fn cosine_similarity(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Er
     let mut units = Vec::new();
     for (x, info) in [(call.x1, one), (call.x2, other)] {
         let x = if info.sizes == sizes { x } else { b.expand(x, &sizes)? };
-        let norm = norm(b, x, &[at])?;
+        let norm = b.reduce(Operator::LINALG_VECTOR_NORM, x, &[at])?;
         let norm = b.clamp(norm, Some(eps), None)?;
         units.push(b.binary(Operator::DIV_TENSOR, x, norm)?);
     }
@@ -195,20 +195,6 @@ fn cosine_similarity(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Er
     Ok(())
 }
 
-/// The Euclidean norm over dims, which are kept with size one. The kernel accumulates fp16 in fp32.
-fn norm(b: &mut Builder<'_, '_>, value: ValueId, dims: &[usize]) -> Result<ValueId, Error> {
-    let mut made = b.info(value)?;
-    for (dim, size) in made.sizes.iter_mut().enumerate() {
-        if dims.contains(&dim) {
-            *size = 1;
-        }
-    }
-    let dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
-    let (two, dims) = (b.new_int(2), b.new_ints(&dims));
-    let (keep, none) = (b.push(Value::Bool(true)), b.none());
-    Ok(b.call(Operator::LINALG_VECTOR_NORM, &[value, two, dims, keep, none], made))
-}
-
 /// `v * g / |v|`, with norms over all dims but one. Also returns the norms.
 fn weight_norm(
     b: &mut Builder<'_, '_>,
@@ -218,7 +204,7 @@ fn weight_norm(
     let dim = b.optional(call.dim).map_or(Ok(0), |dim| b.int(dim))?;
     let kept = if dim == -1 { None } else { Some(info.dim(dim)?) };
     let dims: Vec<usize> = (0..info.rank()).filter(|dim| Some(*dim) != kept).collect();
-    let norm = norm(b, call.v, &dims)?;
+    let norm = b.reduce(Operator::LINALG_VECTOR_NORM, call.v, &dims)?;
     let factor = b.binary(Operator::DIV_TENSOR, call.g, norm)?;
     Ok((b.binary(Operator::MUL_TENSOR, call.v, factor)?, norm))
 }

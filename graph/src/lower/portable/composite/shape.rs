@@ -49,10 +49,7 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
     (Operator::NARROW, |b, args| {
         let call = NarrowArgs::of(args)?;
         let end = match (b.int(call.start), b.int(call.length)) {
-            // A part up to the end, counted from the end.
-            (Ok(start), Ok(length)) if start < 0 && start.checked_add(length) == Some(0) => {
-                b.new_int(i64::MAX)
-            }
+            (Ok(start), Ok(length)) if narrow_end(start, length) == i64::MAX => b.new_int(i64::MAX),
             _ => b.sum(call.start, call.length)?,
         };
         let step = b.new_int(1);
@@ -382,6 +379,13 @@ fn stacked(b: &mut Builder<'_, '_>, args: &[ValueId], stack: Stack) -> Result<()
     };
     let value = b.cat(&parts, dim)?;
     b.finish_with(value, call.out)
+}
+
+/// The end of a part of a dim, for a slice. The end of a part that is counted from the end, and
+/// reaches it, is not 0.
+pub(crate) fn narrow_end(start: i64, length: i64) -> i64 {
+    let end = start.saturating_add(length);
+    if start < 0 && end == 0 { i64::MAX } else { end }
 }
 
 /// Maximum order of differences: each one adds three calls.
