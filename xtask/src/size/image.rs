@@ -1,7 +1,7 @@
 //! Sizes of whole images with a program and nothing else (`boards/image-size`), without logs, as in
 //! a product.
 
-use super::{Sizes, TARGET, is_writable, list_symbols, read};
+use super::{Sizes, TARGET, is_writable, list_symbols, read, without_root};
 use crate::page::{self, grouped};
 use crate::process::{self, cargo, root, target_dir};
 use anyhow::{Context, Result, bail, ensure};
@@ -201,11 +201,12 @@ fn link(chip: &Chip, model: &str, compiled: bool) -> Result<Vec<u8>> {
         true => build.env("COMPILED", "1"),
         false => build.env_remove("COMPILED"),
     };
+    // Replaces the flags of the folder's configuration.
+    let mut flags = format!("-C symbol-mangling-version=v0 {}", without_root());
     if let Some(cpu) = chip.cpu {
-        // Replaces the flags of the folder's configuration.
-        let flags = format!("-C symbol-mangling-version=v0 -C target-cpu={cpu}");
-        build.env("RUSTFLAGS", flags);
+        flags += &format!(" -C target-cpu={cpu}");
     }
+    build.env("RUSTFLAGS", flags);
     process::run(build)?;
     read(&out.join(chip.target).join("release/image-size"))
 }
@@ -220,8 +221,9 @@ pub(crate) fn split(elf: &[u8], flash: u64) -> Result<Split> {
             continue;
         }
         let name = format!("{:#}", rustc_demangle::demangle(symbol.name()?));
+        let is_data = symbol.kind() == SymbolKind::Data;
         let bytes = match &name {
-            name if name.contains("::PROGRAM") || name.contains("::constants::") => {
+            name if is_data && (name.contains("::PROGRAM") || name.contains("::constants::")) => {
                 &mut split.model
             }
             // An instance of a core function for a kernel counts as kernel.

@@ -10,10 +10,11 @@ use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind};
 use std::path::Path;
 
 /// Maximum flash bytes that the core may add to an image without it (`boards/core-size`), without
-/// error messages. Measured at the last change: 34,484 bytes (rustc 1.95, thumbv7em-none-eabihf),
+/// error messages. Measured at the last change: 34,500 bytes (rustc 1.95, thumbv7em-none-eabihf),
 /// including 1,400 bytes for unplanned state, which images of programs without such state omit.
-/// Lower it when the core shrinks; the aim is 32 kB.
-const LIMIT: u64 = 34_500;
+/// Checkouts at different paths differ by a few bytes, because the hashes of crates decide the
+/// order of functions. Lower it when the core shrinks; the aim is 32 kB.
+const LIMIT: u64 = 34_560;
 
 const TARGET: &str = "thumbv7em-none-eabihf";
 
@@ -104,8 +105,15 @@ fn link(features: &[&str]) -> Result<Vec<u8>> {
     let features = features.join(",");
     let mut build = cargo(&["build", "--quiet", "--release", "--locked", "--target", TARGET]);
     build.args(["--features", &features]).arg("--target-dir").arg(&out).current_dir(dir);
+    build.arg("--config").arg(format!("build.rustflags=[\"{}\"]", without_root()));
     process::run(build)?;
     read(&out.join(TARGET).join("release/core-size"))
+}
+
+/// A flag of rustc that removes the path of the checkout from the locations of panics: sizes must
+/// not depend on its length.
+fn without_root() -> String {
+    format!("--remap-path-prefix={}=.", root().display())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

@@ -94,22 +94,17 @@ pub(super) fn rounding_shift_right(value: i32, bits: u32) -> i32 {
 const NEAR: i32 = 1 << 29;
 
 #[cfg(arm_dsp)]
-const fn is_simple(shifts: &[i32], bias: &[i32]) -> bool {
-    let mut at = 0;
-    while at < shifts.len() {
-        if shifts[at] >= 0 {
-            return false;
-        }
-        at += 1;
+const fn is_simple(mut shifts: &[i32], mut bias: &[i32]) -> bool {
+    let mut is_simple = true;
+    while let [shift, rest @ ..] = shifts {
+        is_simple &= *shift < 0;
+        shifts = rest;
     }
-    at = 0;
-    while at < bias.len() {
-        if bias[at] < -NEAR || bias[at] >= NEAR {
-            return false;
-        }
-        at += 1;
+    while let [value, rest @ ..] = bias {
+        is_simple &= -NEAR <= *value && *value < NEAR;
+        bias = rest;
     }
-    true
+    is_simple
 }
 
 /// Scales of the channels.
@@ -193,12 +188,13 @@ impl<'a> Results<'a> {
         if multipliers.len() != shifts.len() {
             return None;
         }
-        let mut at = 0;
-        while at < shifts.len() {
-            if !(Scale { multiplier: multipliers[at], shift: shifts[at] }).is_valid() {
-                return None;
-            }
-            at += 1;
+        let (mut scales, mut is_valid) = ((multipliers, shifts), true);
+        while let ([multiplier, multipliers @ ..], [shift, shifts @ ..]) = scales {
+            is_valid &= Scale { multiplier: *multiplier, shift: *shift }.is_valid();
+            scales = (multipliers, shifts);
+        }
+        if !is_valid {
+            return None;
         }
         Some(Results {
             scales: Scales::PerChannel(multipliers, shifts),
