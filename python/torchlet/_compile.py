@@ -28,6 +28,7 @@ from typing import Any, Optional
 
 import torch
 from torch import fx
+from torch._decomp import get_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
@@ -74,6 +75,10 @@ class _Options:
                     f"option {name!r} of the backend 'torchlet': expected {types[name].__name__}, "
                     f"found {value!r}"
                 )
+            if type(value) is int and value < 1:
+                raise invalid_argument(
+                    f"option {name!r} of the backend 'torchlet': expected at least 1, found {value}"
+                )
         return _Options(**given)
 
 
@@ -107,7 +112,7 @@ def compile_graph(
         backend = aot_autograd(
             fw_compiler=_refuse_training,
             inference_compiler=lambda traced, _: _compile_traced(traced, parsed),
-            decompositions=torch.export.default_decompositions(),
+            decompositions=_decompositions(),
         )
         compiled = backend(module, example_inputs)
     except Error as error:
@@ -176,6 +181,14 @@ def _refuse_training(*_: Any) -> Any:
         "an output requires gradients, and only inference is supported; call the model within "
         "torch.inference_mode() or torch.no_grad()"
     )
+
+
+def _decompositions() -> dict[Any, Any]:
+    """Decompositions to core ATen operators."""
+    aten = torch.ops.aten
+    # AOTAutograd makes these calls where a buffer is overwritten.
+    functional = [aten._native_batch_norm_legit_functional, aten._batch_norm_with_update_functional]
+    return {**torch.export.default_decompositions(), **get_decompositions(functional)}
 
 
 def _compile_traced(traced: fx.GraphModule, options: _Options) -> Program:

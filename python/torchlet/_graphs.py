@@ -177,6 +177,11 @@ class Graph:
     def _plan_tensor(self, node: fx.Node, root: fx.Node, shares: bool) -> _View:
         """Plans an output. `root` is the first node in the same memory."""
         value, whole = _value(node), _value(root)
+        if value.dtype != whole.dtype:
+            if shares and root.op != "placeholder":
+                raise unsupported("outputs of different dtypes that share memory")
+            # AOTAutograd itself makes views of inputs.
+            root, whole, shares = node, value, False
         layout = None if node is root else _Layout.of(value, whole)
         if root.op == "placeholder":
             return _View(self._placeholders.index(root), True, layout)
@@ -276,7 +281,7 @@ class Graph:
             node = self._placeholders[index]
             copies[node] = _copy(graph, node)
             name = copies[node].name
-            state[name] = weights[len(state)].detach()
+            state[name] = _compact(weights[len(state)])
             argument = TensorArgument(name)
             inputs.append(InputSpec(InputKind.BUFFER, argument, name, persistent=True))
         for node in self._nodes:
@@ -287,7 +292,7 @@ class Graph:
                 copies[node] = graph.placeholder(node.name)
                 copies[node].meta = {"val": _value(node)}
                 name = copies[node].name
-                constants[name] = value.detach()
+                constants[name] = _compact(value)
                 inputs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name))
             else:
                 root[node.target] = _plain(value)
@@ -326,8 +331,19 @@ def _copy(
 ) -> fx.Node:
     """Copies a node without its metadata of other compilers, which `torch.export` cannot write."""
     copy = graph.node_copy(node, argument)
+    if node.target is torch.ops.prims.convert_element_type.default:
+        # AOTAutograd makes these calls for numbers that it converts to tensors.
+        operand, dtype = copy.args
+        copy.target = torch.ops.aten._to_copy.default
+        copy.args, copy.kwargs = (operand,), {"dtype": dtype}
     copy.meta = {"val": node.meta["val"]} if "val" in node.meta else {}
     return copy
+
+
+def _compact(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with the same elements that has all of its memory, in row-major order."""
+    tensor = tensor.detach().contiguous()
+    return tensor.clone() if tensor.untyped_storage().nbytes() != tensor.nbytes else tensor
 
 
 def _plain(module: Any) -> Any:

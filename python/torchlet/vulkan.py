@@ -24,7 +24,7 @@ class Device:
     #: Its index in Vulkan's list.
     index: int
     name: str
-    #: `"discrete"`, `"integrated"`, `"virtual"`, `"software"` or `"other"`.
+    #: `"discrete"`, `"integrated"`, `"virtual"`, `"other"`, or `"cpu"` for software drivers.
     kind: str
     #: Size of its memory in bytes.
     memory: int
