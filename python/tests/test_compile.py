@@ -70,12 +70,20 @@ def unknown(x: torch.Tensor) -> torch.Tensor:
 unknown.register_fake(torch.empty_like)
 
 
-def programs() -> int:
-    """The number of programs that are loaded."""
+def loaded_programs() -> int:
+    """The number of loaded programs."""
     from torchlet._compile import Program
 
     gc.collect()
     return sum(len(it._loaded) for it in gc.get_objects() if type(it) is Program)
+
+
+@pytest.fixture
+def programs(fresh: None) -> Callable[[], int]:
+    """Returns a function that counts the programs that a test has loaded."""
+    # Dynamo keeps the graphs behind graph breaks of other tests.
+    others = loaded_programs()
+    return lambda: loaded_programs() - others
 
 
 def test_a_model_has_its_results() -> None:
@@ -90,7 +98,7 @@ def test_a_model_has_its_results() -> None:
     assert_same(model(image), run(image))
 
 
-def test_growing_batches_need_few_programs() -> None:
+def test_growing_batches_need_few_programs(programs: Callable[[], int]) -> None:
     model = Small().eval()
     run = compiled(model)
     for batch in (1, 2, 3, 9, 100, 5, 64):
@@ -233,7 +241,7 @@ def test_inputs_are_overwritten() -> None:
     assert_same(*caches)
 
 
-def test_buffers_are_overwritten() -> None:
+def test_buffers_are_overwritten(programs: Callable[[], int]) -> None:
     class Counter(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -256,7 +264,7 @@ def test_buffers_are_overwritten() -> None:
     assert programs() == 2
 
 
-def test_changed_weights_are_noticed() -> None:
+def test_changed_weights_are_noticed(programs: Callable[[], int]) -> None:
     model, image = Small().eval(), torch.randn(2, 3, 9, 9)
     run = compiled(model)
     assert_same(run(image), model(image))
@@ -322,7 +330,7 @@ def test_weights_of_inference_mode() -> None:
             model.weight.mul_(2)
 
 
-def test_instances_share_a_graph() -> None:
+def test_instances_share_a_graph(programs: Callable[[], int]) -> None:
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
