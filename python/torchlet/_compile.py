@@ -10,8 +10,8 @@ can rearrange them for its kernels once. A call compares their identities, addre
 counters with those of the program:
 
 - Other tensors, such as those of another instance of the module, get a program of their own.
-- Changed tensors get a new program. Those that change again after a single call are passed as
-  inputs from then on.
+- Changed tensors get a new program. Those that change again after its first call are inputs from
+  then on.
 
 A write that leaves the version counter as it is, through `.data` or `.numpy()`, is not noticed.
 With the option `freeze=False`, all tensors are passed at each call.
@@ -30,6 +30,7 @@ import torch
 from torch import fx
 from torch._decomp import get_decompositions
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TorchDynamoException
 from torch._guards import TracingContext
 
 from torchlet import _arrays
@@ -117,6 +118,13 @@ def compile_graph(
         compiled = backend(module, example_inputs)
     except Error as error:
         compiled = _raises(error)
+    except TorchDynamoException:
+        # Dynamo asks for another graph.
+        raise
+    except Exception as failure:
+        error = unsupported(f"AOTAutograd cannot trace the graph: {failure}")
+        error.__cause__ = failure
+        compiled = _raises(error)
     return _Fallback(module, compiled) if parsed.fallback else _Strict(compiled)
 
 
@@ -125,7 +133,7 @@ def _raises(error: Error) -> Callable[..., Any]:
 
     def run(*_: Any) -> Any:
         # One exception would collect the tracebacks of all calls.
-        raise Error(error.sentence, error.code)
+        raise Error(error.sentence, error.code) from error.__cause__
 
     return run
 
@@ -195,13 +203,13 @@ def _compile_traced(traced: fx.GraphModule, options: _Options) -> Program:
     """Compiles a functional graph."""
     constants: list[int] = []
     context = TracingContext.try_get()
-    if options.freeze and context is not None and context.fw_metadata is not None:
-        inputs = context.fw_metadata.input_info
-        constants = [
-            index
-            for index in context.fw_metadata.static_input_indices
-            if not inputs[index].mutates_data
-        ]
+    metadata = None if context is None else context.fw_metadata
+    if options.freeze and metadata is not None:
+        inputs = metadata.input_info
+        # Tensor subclasses are several inputs of the graph each.
+        if len(inputs) == len(traced.graph.find_nodes(op="placeholder")):
+            static = metadata.static_input_indices
+            constants = [index for index in static if not inputs[index].mutates_data]
     return Program(traced, constants, options)
 
 
@@ -215,6 +223,8 @@ class _Loaded:
     bounds: Bounds
     #: These remove the program when a weight is freed.
     references: list[Any]
+    #: Whether it replaced a program because a weight had changed.
+    is_replacement: bool
     calls: int = 0
 
 
@@ -263,17 +273,22 @@ class Program:
         self._pass([index for index in self._graph.weights if args[index].is_inference()])
         weights = [args[index] for index in self._graph.weights]
         state = [(weight._version, weight.data_ptr()) for weight in weights]
-        loaded = self._loaded.get(tuple(map(id, weights)))
-        if loaded is not None and loaded.state != state and loaded.calls == 1:
+        key = tuple(map(id, weights))
+        loaded = self._loaded.get(key)
+        has_changed = loaded is not None and loaded.state != state
+        if has_changed and loaded.is_replacement and loaded.calls == 1:
             changed = zip(self._graph.weights, loaded.state, state)
             self._pass([index for index, old, new in changed if old != new])
             return self._find(args, symbols)
-        fits = loaded is not None and all(
-            low <= symbols[symbol] <= high for symbol, (low, high) in loaded.bounds.items()
-        )
-        if loaded is None or loaded.state != state or not fits:
+        if loaded is None or has_changed or not _includes(loaded.bounds, symbols):
             self._bounds = self._graph.bounds(symbols, self._bounds)
-            loaded = self._load(weights, state)
+            module = self._load(weights)
+            loaded = _Loaded(module, state, self._bounds, [], has_changed)
+            drop = self._loaded.pop
+            loaded.references += [
+                weakref.ref(weight, lambda _: drop(key, None)) for weight in weights
+            ]
+            self._loaded[key] = loaded
         loaded.calls += 1
         return loaded
 
@@ -284,8 +299,8 @@ class Program:
             self._graph = Graph(self._traced, sorted(constants))
             self._loaded.clear()
 
-    def _load(self, weights: list[torch.Tensor], state: list[tuple[int, int]]) -> _Loaded:
-        key = tuple(map(id, weights))
+    def _load(self, weights: list[torch.Tensor]) -> Module:
+        """Loads a program for these weights and the current bounds."""
         options = self._options
         try:
             module = Module(
@@ -296,13 +311,13 @@ class Program:
             )
             module.load()
         except Error as error:
-            # A program for smaller sizes may exist and remain usable.
+            # If one was loaded, the graph is supported; its sizes may be too large this time.
             if not self._loaded:
                 self._error = error
             raise
-        loaded = self._loaded
-        references = [
-            weakref.ref(weight, lambda _: loaded.pop(key, None)) for weight in weights
-        ]
-        self._loaded[key] = _Loaded(module, state, self._bounds, references)
-        return self._loaded[key]
+        return module
+
+
+def _includes(bounds: Bounds, symbols: Symbols) -> bool:
+    """Whether all symbols are within their bounds."""
+    return all(low <= symbols[symbol] <= high for symbol, (low, high) in bounds.items())
