@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from conftest import FIXTURES
 
 import torchlet
 
@@ -500,3 +501,16 @@ def test_gpus() -> None:
     module = torchlet.load(program, backend="vulkan")
     assert "VulkanBackend" in module["forward"]._info.backends
     assert_same(module(image)[0], model(image))
+
+
+def test_examples_of_the_book_run(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (FIXTURES.parents[1] / "docs" / "from-pytorch.md").read_text(encoding="utf-8")
+    blocks = [part.split("```")[0] for part in text.split("```python\n")[1:]]
+    assert len(blocks) == 5
+    monkeypatch.chdir(tmp_path)
+    variables: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, variables)
+    assert variables["logits"].shape == (1, 10)

@@ -269,10 +269,16 @@ class Program:
         """Returns the program for the weights among the arguments."""
         if self._error is not None:
             raise Error(self._error.sentence, self._error.code)
-        # Inference tensors have no version counters.
-        self._pass([index for index in self._graph.weights if args[index].is_inference()])
         weights = [args[index] for index in self._graph.weights]
-        state = [(weight._version, weight.data_ptr()) for weight in weights]
+        try:
+            state = [(weight._version, weight.data_ptr()) for weight in weights]
+        except RuntimeError:
+            # Tensors that were created in inference mode have no version counters.
+            uncounted = [index for index in self._graph.weights if args[index].is_inference()]
+            if not uncounted:
+                raise
+            self._pass(uncounted)
+            return self._find(args, symbols)
         key = tuple(map(id, weights))
         loaded = self._loaded.get(key)
         has_changed = loaded is not None and loaded.state != state
