@@ -120,6 +120,29 @@ def test_sizes_are_inputs_and_outputs() -> None:
         assert_same(run(x, n), function(x, n))
 
 
+def test_negative_numbers_and_expressions() -> None:
+    def function(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x[:, n:] * n + x.shape[0] % 3
+
+    run = compiled(function, dynamic=True)
+    for rows, columns, n in ((5, 9, -2), (7, 8, -3), (5, 40, -20), (6, 5, 2)):
+        x = torch.randn(rows, columns)
+        assert_same(run(x, n), function(x, n))
+
+
+def test_programs_for_fixed_sizes(programs: Callable[[], int]) -> None:
+    def function(x: torch.Tensor) -> Any:
+        # The scale of the resize is a float that is computed from sizes.
+        y = functional.interpolate(x, size=(x.shape[2] + 3, 7), mode="bilinear")
+        return y, x.shape[0] / 3
+
+    run = compiled(function, dynamic=True)
+    for size in (5, 6, 5, 8):
+        x = torch.randn(2, 3, size, size)
+        assert_same(run(x), function(x))
+    assert programs() == 3
+
+
 def test_graph_breaks() -> None:
     printed = []
 
@@ -395,12 +418,14 @@ def test_gradients_are_refused() -> None:
 
 
 def test_unsupported_graphs_are_refused() -> None:
-    x = torch.randn(3, 3)
+    x = torch.randn(3, 4)
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
     cases = [
         (lambda x: unknown(x) + 1, "torchlet_test.unknown"),
-        (lambda x: x + torch.rand(3), "random numbers of aten.rand"),
+        (lambda x: x + torch.rand(4), "random numbers of aten.rand"),
         (lambda x: functional.dropout(x, 0.5), "random numbers of"),
         (lambda x: x.to("meta") + 1, "a tensor on device meta"),
+        (lambda x: layer(x[None]), "set_fastpath_enabled"),
     ]
     for function, reason in cases:
         torch.compiler.reset()

@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Optional
@@ -35,8 +36,11 @@ from torch._guards import TracingContext
 
 from torchlet import _arrays
 from torchlet._errors import Error, invalid_argument
-from torchlet._graphs import Bounds, Graph, Symbols, unsupported
+from torchlet._graphs import Bounds, Graph, Symbols, specialize, unsupported, varying
 from torchlet._module import Module
+
+#: The number of programs for fixed sizes of a dynamic graph.
+MAX_SPECIALIZED = 16
 
 
 @dataclass(frozen=True)
@@ -199,7 +203,7 @@ def _decompositions() -> dict[Any, Any]:
     return {**torch.export.default_decompositions(), **get_decompositions(functional)}
 
 
-def _compile_traced(traced: fx.GraphModule, options: _Options) -> Program:
+def _compile_traced(traced: fx.GraphModule, options: _Options) -> Callable[..., Any]:
     """Compiles a functional graph."""
     constants: list[int] = []
     context = TracingContext.try_get()
@@ -210,7 +214,65 @@ def _compile_traced(traced: fx.GraphModule, options: _Options) -> Program:
         if len(inputs) == len(traced.graph.find_nodes(op="placeholder")):
             static = metadata.static_input_indices
             constants = [index for index in static if not inputs[index].mutates_data]
+    if varying(traced):
+        return Dynamic(traced, constants, options)
     return Program(traced, constants, options)
+
+
+class Dynamic:
+    """A functional graph with dynamic sizes or numbers.
+
+    If a program cannot have them as variables, for instance because floats are computed from sizes,
+    each combination of sizes has a program of its own.
+    """
+
+    _boxed_call = True
+
+    def __init__(
+        self, traced: fx.GraphModule, constants: Sequence[int], options: _Options
+    ) -> None:
+        self._traced = traced
+        self._constants = constants
+        self._options = options
+        self._varying = varying(traced)
+        self._general: Optional[Program] = None
+        self._special: OrderedDict[tuple[Any, ...], Program] = OrderedDict()
+        self._lock = threading.Lock()
+        try:
+            self._general = Program(traced, constants, options)
+        except Error:
+            pass
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        general = self._general
+        if general is not None:
+            try:
+                return general(args)
+            except Error:
+                if general.can_run:
+                    raise
+                self._general = None
+        return self._specialized(args)(args)
+
+    def _specialized(self, args: Sequence[Any]) -> Program:
+        """Returns the program for the sizes and numbers of a call."""
+        key = tuple(_identify(args[index]) for index in self._varying)
+        with self._lock:
+            program = self._special.pop(key, None)
+            if program is None:
+                program = Program(specialize(self._traced, args), self._constants, self._options)
+            self._special[key] = program
+            if len(self._special) > MAX_SPECIALIZED:
+                self._special.popitem(last=False)
+        return program
+
+
+def _identify(value: Any) -> Any:
+    """A key for a number, or for the shape of a tensor."""
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride()
+    # Zeros of both signs are equal.
+    return value.hex() if isinstance(value, float) else value
 
 
 @dataclass
@@ -264,6 +326,11 @@ class Program:
         outputs = graph.outputs(args, [_arrays.to_torch(it) for it in results], symbols)
         args.clear()
         return outputs
+
+    @property
+    def can_run(self) -> bool:
+        """Whether the graph is supported, as far as is known."""
+        return self._error is None
 
     def _find(self, args: Sequence[Any], symbols: Symbols) -> _Loaded:
         """Returns the program for the weights among the arguments."""

@@ -28,6 +28,7 @@ from torch.export.graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_structure
 from torch.utils._sympy.value_ranges import ValueRanges
 
@@ -138,12 +139,13 @@ class Graph:
         self._outputs = self._plan_outputs()
         used = _ancestors(self._results)
         self._nodes = [node for node in module.graph.nodes if node in used]
-        indices = [index for index, node in enumerate(self._placeholders) if node in used]
+        indices = {index for index, node in enumerate(self._placeholders) if node in used}
         #: The indices of the arguments that are constants of the program.
-        self.weights = [index for index in indices if index in set(constants)]
+        self.weights = sorted(indices.intersection(constants))
         #: The indices of the arguments that are inputs of the program.
-        self.inputs = [index for index in indices if index not in set(constants)]
+        self.inputs = sorted(indices.difference(constants))
         self._sources = self._plan_symbols()
+        self._check_symbols()
 
     @property
     def is_trivial(self) -> bool:
@@ -207,6 +209,16 @@ class Graph:
                 if getattr(expression, "is_symbol", False):
                     sources.setdefault(expression, (index, dim))
         return sources
+
+    def _check_symbols(self) -> None:
+        """Raises `Error` if an output depends on a number that is no argument."""
+        views = [plan.layout for plan in self._outputs if isinstance(plan, _View) and plan.layout]
+        numbers = [plan for plan in self._outputs if not isinstance(plan, _View)]
+        numbers += [number for it in views for number in (*it.sizes, *it.strides, it.offset)]
+        numbers += [stride for it in self._results.values() for stride in it.strides]
+        for number in numbers:
+            if getattr(number, "free_symbols", set()) - set(self._sources):
+                raise unsupported("outputs whose sizes depend on the values of tensors")
 
     def symbols(self, args: Sequence[Any]) -> Symbols:
         """The values of the symbols in a call."""
@@ -363,6 +375,30 @@ def _plain(module: Any) -> Any:
     return fx.GraphModule({**parts, **tensors}, graph)
 
 
+def specialize(module: fx.GraphModule, args: Sequence[Any]) -> fx.GraphModule:
+    """The graph with the sizes and numbers of these arguments as constants.
+
+    It has the same arguments. Raises `Error` if PyTorch cannot trace it again.
+    """
+    trace = make_fx(fx.Interpreter(module).run, tracing_mode="fake", _allow_non_fake_inputs=True)
+    try:
+        with torch.no_grad():
+            return trace(*args)
+    except Exception as error:
+        raise unsupported(f"the graph cannot be traced for fixed sizes: {error}") from error
+
+
+def varying(module: fx.GraphModule) -> list[int]:
+    """The indices of the arguments that are numbers, or tensors of dynamic shapes."""
+    indices = []
+    for index, node in enumerate(module.graph.find_nodes(op="placeholder")):
+        value = _value(node)
+        numbers = [*value.shape, *value.stride()] if isinstance(value, torch.Tensor) else [value]
+        if any(isinstance(number, (torch.SymInt, torch.SymFloat)) for number in numbers):
+            indices.append(index)
+    return indices
+
+
 def _is_at_least(size: Any, other: Any) -> bool:
     """Whether a size of the trace is at least another one, for the traced inputs."""
     hints = [number if isinstance(number, int) else number.node.hint for number in (size, other)]
@@ -390,16 +426,27 @@ def _check(module: fx.GraphModule) -> None:
             if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
                 raise unsupported(f"random numbers of {node.target}")
             values = _value(node)
+            if node.op == "placeholder" and isinstance(values, torch.SymFloat):
+                raise unsupported("a Python float that varies between calls; pass it as a tensor")
+            if node.target in _FAST_PATHS:
+                raise unsupported(
+                    f"{node.target}; call torch.backends.mha.set_fastpath_enabled(False)"
+                )
             for value in values if isinstance(values, (list, tuple)) else [values]:
                 _check_value(value)
 
 
+#: Calls of the fast path of `torch.nn.TransformerEncoderLayer` and `torch.nn.MultiheadAttention`.
+_FAST_PATHS = (
+    torch.ops.aten._transformer_encoder_layer_fwd.default,
+    torch.ops.aten._native_multi_head_attention.default,
+)
+
+
 def _check_value(value: Any) -> None:
-    if isinstance(value, torch.SymFloat):
-        raise unsupported("a Python float that varies between calls; pass it as a tensor")
     if not isinstance(value, torch.Tensor):
         return
     if value.device.type != "cpu":
-        raise unsupported(f"a tensor on device {value.device}; move the model and its inputs to cpu")
+        raise unsupported(f"a tensor on device {value.device}; expected all on cpu")
     if value.layout != torch.strided:
         raise unsupported(f"a tensor with the layout {value.layout}; make it dense first")
