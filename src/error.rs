@@ -130,6 +130,8 @@ pub enum Error {
         method: String,
         /// Failed instruction and cause.
         source: Box<ExecuteError>,
+        /// If an assertion of the program failed, what it asserts, such as `x.size()[0] >= 4`.
+        assertion: Option<String>,
     },
     /// An output cannot be read.
     Output {
@@ -383,7 +385,13 @@ impl fmt::Display for Error {
                 let plural = if *expected == 1 { "" } else { "s" };
                 write!(f, "'{method}' expects {expected} input{plural}, found {found}")
             }
-            Error::Execute { method, source } => write!(f, "method '{method}' failed: {source}"),
+            Error::Execute { method, source, assertion } => {
+                write!(f, "method '{method}' failed: {source}")?;
+                match assertion {
+                    Some(assertion) => write!(f, ": {assertion}"),
+                    None => Ok(()),
+                }
+            }
             Error::Output { method, index, source } => {
                 write!(f, "output {index} of '{method}': {source}")
             }
