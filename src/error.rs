@@ -216,7 +216,7 @@ pub enum TensorError {
         /// Number of given bytes.
         found: usize,
     },
-    /// The shape has too many dimensions, or more elements than memory can hold.
+    /// The shape has too many dims, or more elements than memory can hold.
     Shape {
         /// The shape.
         shape: Vec<usize>,
@@ -244,7 +244,7 @@ pub enum TensorError {
     },
     /// The elements are not in row-major order.
     NotContiguous,
-    /// The dim order is not a permutation of the dimensions.
+    /// The dim order is not a permutation of the dims.
     DimOrder {
         /// The dim order.
         dim_order: Vec<u8>,
