@@ -111,6 +111,14 @@ fn whole(size: i64) -> Result<usize, Error> {
     usize::try_from(size).map_err(|_| Error::Invalid(format!("the size {size} is negative")))
 }
 
+/// Returns the name of the symbol that a size consists of.
+pub(super) fn name<'s>(size: &'s SymInt<'_>) -> Option<&'s str> {
+    match size {
+        SymInt::Int(_) => None,
+        SymInt::Expr(expr) => symbol(&expr.expr_str),
+    }
+}
+
 /// Returns the name of the symbol that an expression consists of.
 fn symbol(text: &str) -> Option<&str> {
     let name = match text.strip_prefix("Symbol('") {
@@ -310,9 +318,11 @@ impl Interval {
         Some(Interval { divisor, ..a.of_corners(b, i64::saturating_mul)? })
     }
 
-    /// Floor division.
+    /// Floor division. A divisor of zero is an error at run time.
     fn over(self, other: Self) -> Option<Self> {
         let floor = |a: i64, b: i64| a.checked_div_euclid(b).unwrap_or(i64::MAX);
+        let other =
+            if other.low == 0 { Interval { low: other.high.min(1), ..other } } else { other };
         if other.low > 0 { self.of_corners(other, floor) } else { None }
     }
 
