@@ -66,6 +66,8 @@ impl<'j, 'p> Translator<'j, 'p> {
                         Err(_) => self.omit(call),
                     }
                 }
+                // A result of an unsupported call has no value.
+                Err(Error::Invalid(_)) if !self.unsupported.is_empty() => self.omit(call),
                 Err(Error::Invalid(why)) => {
                     return Err(Error::Invalid(format!("call of {}: {why}", call.target)));
                 }

@@ -56,7 +56,9 @@ impl Symbols {
             // Symbols of data-dependent integers start with a `u`, and may be negative.
             let is_size = !name.starts_with('u');
             let least = if is_size { 0 } else { -LARGEST };
-            let low = range.min_val.unwrap_or(least).clamp(least, LARGEST);
+            // Integers that are no sizes may be negative, too, if a range is declared.
+            let declared = range.min_val.filter(|low| *low >= -LARGEST);
+            let low = declared.unwrap_or(least).min(LARGEST);
             let hint = hints.get(name.as_ref()).copied().unwrap_or(0);
             let some = hint.saturating_mul(UNBOUNDED_FACTOR).max(UNBOUNDED_LEAST);
             // Nothing suggests a bound of a data-dependent integer.
@@ -352,6 +354,8 @@ mod tests {
             (Cow::Borrowed("s1"), range(0, Some(10))),
             (Cow::Borrowed("s2"), range(1, None)),
             (Cow::Borrowed("u0"), range(-4, Some(0))),
+            (Cow::Borrowed("s3"), range(-5, Some(9))),
+            (Cow::Borrowed("s4"), range(i64::MIN, Some(9))),
         ];
         let hint = SymInt::Expr(SymExpr {
             expr_str: "Symbol('s2', integer=True)".into(),
@@ -383,6 +387,9 @@ mod tests {
             ("3*s0/4 + s1", 58),
             ("Add(Symbol('u0', integer=True), Integer(10))", 10),
             ("s2", 400),
+            ("-s3", 5),
+            ("8 - s3", 13),
+            ("8 - s4", 8),
         ] {
             assert_eq!(bound(text), Some((expected, true)), "{text}");
         }
