@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
@@ -335,6 +336,57 @@ def test_weights_that_change_between_calls_are_inputs() -> None:
             assert_same(run(x), model(x))
             model.scale += 1
     assert len(loaded) == 3
+
+
+def test_reused_addresses_of_weights_are_noticed() -> None:
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(1024, 1024))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight
+
+    model, x = Scale(), torch.ones(1)
+    run = compiled(model)
+    # Two storages at one address.
+    memory = array.array("f", [0.0]) * 1024**2
+    for value in (2.0, 3.0, 4.0):
+        model.weight.data = torch.empty(1)
+        memory[:] = array.array("f", [value]) * 1024**2
+        model.weight.data = torch.frombuffer(memory, dtype=torch.float32).view(1024, 1024)
+        assert_same(run(x), model(x))
+    # Views of one storage.
+    values = torch.randn(2, 1024, 1024)
+    for view in (values[0], values[1], values[1].t()):
+        model.weight.data = view
+        for _ in range(2):
+            assert_same(run(x), model(x))
+
+
+def test_weights_can_be_swapped() -> None:
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    run = compiled(model)
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        for dtype in (torch.float64, torch.float32):
+            assert_same(run(x), model(x))
+            model, x = model.to(dtype), x.to(dtype)
+            assert_same(run(x), model(x))
+            model.load_state_dict(nn.Linear(4, 4, dtype=dtype).state_dict())
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+def test_programs_of_freed_weights_are_freed(programs: Callable[[], int]) -> None:
+    def function(x: torch.Tensor, layers: nn.ModuleList) -> torch.Tensor:
+        return layers[0](x)
+
+    run, x = compiled(function), torch.randn(2, 4)
+    for _ in range(5):
+        layers = nn.ModuleList([nn.Linear(4, 4)])
+        assert_same(run(x, layers), function(x, layers))
+    assert programs() <= 2
 
 
 def test_writes_through_data_need_freeze_false() -> None:

@@ -6,8 +6,8 @@ overwrites, and derives outputs that are views of inputs. What remains is a `Gra
 `Program` runs.
 
 Parameters and buffers that the graph does not overwrite are constants of the program, so that it
-can rearrange them for its kernels once. A call compares their identities, addresses and version
-counters with those of the program:
+can rearrange them for its kernels once. A call compares their identities, storages, layouts and
+version counters with those of the program:
 
 - Other tensors, such as those of another instance of the module, get a program of their own.
 - Changed tensors get a new program. Those that change again after its first call are inputs from
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -33,6 +32,7 @@ from torch._decomp import get_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
 from torch._guards import TracingContext
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from torchlet import _arrays
 from torchlet._errors import Error, invalid_argument
@@ -280,14 +280,26 @@ class _Loaded:
     """A loaded program, and what it was made for."""
 
     module: Module
-    #: Versions and addresses of the weights.
-    state: list[tuple[int, int]]
+    #: The `_state` of each weight.
+    state: list[tuple[Any, ...]]
     bounds: Bounds
-    #: These remove the program when a weight is freed.
-    references: list[Any]
+    #: The storages of the weights. No other storage has the address of one that is referenced here.
+    storages: list[StorageWeakRef]
     #: Whether it replaced a program because a weight had changed.
     is_replacement: bool
     calls: int = 0
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether a weight was freed."""
+        return any(storage.expired() for storage in self.storages)
+
+
+def _state(weight: torch.Tensor) -> tuple[Any, ...]:
+    """Differs for tensors of other contents, if PyTorch counted all writes."""
+    storage = weight.untyped_storage()._cdata
+    layout = weight.data_ptr(), weight.shape, weight.stride(), weight.dtype
+    return weight._version, storage, *layout
 
 
 class Program:
@@ -338,7 +350,7 @@ class Program:
             raise Error(self._error.sentence, self._error.code)
         weights = [args[index] for index in self._graph.weights]
         try:
-            state = [(weight._version, weight.data_ptr()) for weight in weights]
+            state = [_state(weight) for weight in weights]
         except RuntimeError:
             # Tensors that were created in inference mode have no version counters.
             uncounted = [index for index in self._graph.weights if args[index].is_inference()]
@@ -353,17 +365,26 @@ class Program:
             changed = zip(self._graph.weights, loaded.state, state)
             self._pass([index for index, old, new in changed if old != new])
             return self._find(args, symbols)
+        self._free_expired(all=loaded is None or has_changed)
         if loaded is None or has_changed or not _includes(loaded.bounds, symbols):
             self._bounds = self._graph.bounds(symbols, self._bounds)
             module = self._load(weights)
-            loaded = _Loaded(module, state, self._bounds, [], has_changed)
-            drop = self._loaded.pop
-            loaded.references += [
-                weakref.ref(weight, lambda _: drop(key, None)) for weight in weights
-            ]
+            storages = [StorageWeakRef(weight.untyped_storage()) for weight in weights]
+            loaded = _Loaded(module, state, self._bounds, storages, has_changed)
             self._loaded[key] = loaded
         loaded.calls += 1
         return loaded
+
+    def _free_expired(self, all: bool) -> None:
+        """Frees the programs of freed weights: all of them, or one for each call.
+
+        `torch.utils.swap_tensors` refuses tensors with weak references, whose callbacks could do
+        this earlier.
+        """
+        for key in list(self._loaded) if all else [next(iter(self._loaded))]:
+            loaded = self._loaded.pop(key)
+            if not loaded.has_expired:
+                self._loaded[key] = loaded
 
     def _pass(self, indices: list[int]) -> None:
         """Makes these weights inputs of the program."""
