@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from conftest import FIXTURES
 import torchlet
 
 torch = pytest.importorskip("torch")
+StorageWeakRef = pytest.importorskip("torch.multiprocessing.reductions").StorageWeakRef
 nn, functional = torch.nn, torch.nn.functional
 
 
@@ -507,6 +509,32 @@ def test_unsupported_graphs_fall_back_on_request() -> None:
     with torch.enable_grad(), pytest.warns(UserWarning, match="requires gradients"):
         compiled(model, fallback=True)(x).sum().backward()
     assert model.weight.grad is not None
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_errors_free_inputs(fallback: bool) -> None:
+    def traces(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(4)
+
+    def loads(x: torch.Tensor) -> torch.Tensor:
+        return unknown(x) + 1
+
+    gc.disable()
+    try:
+        for function in (traces, loads):
+            run, x = compiled(function, fallback=fallback), torch.randn(3, 4)
+            storage = StorageWeakRef(x.untyped_storage())
+            with contextlib.suppress(torchlet.Error), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                run(x)
+            # Tracing has cycles of its own.
+            gc.collect()
+            with contextlib.suppress(torchlet.Error):
+                run(x)
+            del x
+            assert storage.expired()
+    finally:
+        gc.enable()
 
 
 def test_assertions_are_checked() -> None:

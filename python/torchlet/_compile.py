@@ -36,7 +36,15 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from torchlet import _arrays
 from torchlet._errors import Error, invalid_argument
-from torchlet._graphs import Bounds, Graph, Symbols, specialize, unsupported, varying
+from torchlet._graphs import (
+    NOT_SUPPORTED,
+    Bounds,
+    Graph,
+    Symbols,
+    specialize,
+    unsupported,
+    varying,
+)
 from torchlet._module import Module
 
 #: The number of programs for fixed sizes of a dynamic graph.
@@ -111,7 +119,7 @@ def compile_graph(
     try:
         parsed = _Options.parse(mode, options)
     except Error as error:
-        return _raises(error)
+        return _raises(error.sentence, error.code)
     try:
         _check_gradients(module)
         backend = aot_autograd(
@@ -121,23 +129,23 @@ def compile_graph(
         )
         compiled = backend(module, example_inputs)
     except Error as error:
-        compiled = _raises(error)
+        compiled = _raises(error.sentence, error.code)
     except TorchDynamoException:
         # Dynamo asks for another graph.
         raise
     except Exception as failure:
-        error = unsupported(f"AOTAutograd cannot trace the graph: {failure}")
-        error.__cause__ = failure
-        compiled = _raises(error)
+        compiled = _raises(f"AOTAutograd cannot trace the graph: {failure}", NOT_SUPPORTED)
     return _Fallback(module, compiled) if parsed.fallback else _Strict(compiled)
 
 
-def _raises(error: Error) -> Callable[..., Any]:
-    """A function that raises an error."""
+def _raises(sentence: str, code: int) -> Callable[..., Any]:
+    """A function that raises an error.
+
+    It has no exception, because tracebacks refer to the inputs of the first call.
+    """
 
     def run(*_: Any) -> Any:
-        # One exception would collect the tracebacks of all calls.
-        raise Error(error.sentence, error.code) from error.__cause__
+        raise Error(sentence, code)
 
     return run
 
@@ -171,7 +179,7 @@ class _Fallback:
         try:
             return self._compiled(*args)
         except Error as error:
-            reason = error
+            reason = str(error)
         # Nothing was written to the inputs: that happens after all computations.
         if not self._has_warned:
             self._has_warned = True
@@ -323,7 +331,8 @@ class Program:
         self._bounds: Bounds = {}
         self._loaded: dict[tuple[int, ...], _Loaded] = {}
         self._lock = threading.Lock()
-        self._error: Optional[Error] = None
+        #: The sentence and code of the error if the graph is not supported.
+        self._error: Optional[tuple[str, int]] = None
 
     def __call__(self, args: list[Any]) -> list[Any]:
         graph, loaded = self._graph, None
@@ -347,7 +356,7 @@ class Program:
     def _find(self, args: Sequence[Any], symbols: Symbols) -> _Loaded:
         """Returns the program for the weights among the arguments."""
         if self._error is not None:
-            raise Error(self._error.sentence, self._error.code)
+            raise Error(*self._error)
         weights = [args[index] for index in self._graph.weights]
         try:
             state = [_state(weight) for weight in weights]
@@ -365,7 +374,7 @@ class Program:
             changed = zip(self._graph.weights, loaded.state, state)
             self._pass([index for index, old, new in changed if old != new])
             return self._find(args, symbols)
-        self._free_expired(all=loaded is None or has_changed)
+        self._free_expired(every=loaded is None or has_changed)
         if loaded is None or has_changed or not _includes(loaded.bounds, symbols):
             self._bounds = self._graph.bounds(symbols, self._bounds)
             module = self._load(weights)
@@ -375,13 +384,13 @@ class Program:
         loaded.calls += 1
         return loaded
 
-    def _free_expired(self, all: bool) -> None:
-        """Frees the programs of freed weights: all of them, or one for each call.
+    def _free_expired(self, every: bool) -> None:
+        """Frees the programs of freed weights: every one, or one for each call.
 
         `torch.utils.swap_tensors` refuses tensors with weak references, whose callbacks could do
         this earlier.
         """
-        for key in list(self._loaded) if all else [next(iter(self._loaded))]:
+        for key in list(self._loaded) if every else [next(iter(self._loaded))]:
             loaded = self._loaded.pop(key)
             if not loaded.has_expired:
                 self._loaded[key] = loaded
@@ -407,7 +416,7 @@ class Program:
         except Error as error:
             # If one was loaded, the graph is supported; its sizes may be too large this time.
             if not self._loaded:
-                self._error = error
+                self._error = error.sentence, error.code
             raise
         return module
 
