@@ -74,12 +74,13 @@ def unknown(x: torch.Tensor) -> torch.Tensor:
 unknown.register_fake(torch.empty_like)
 
 
-def loaded_programs() -> int:
-    """The number of loaded programs."""
-    from torchlet._compile import Program
+def loaded_programs(with_weights: bool = False) -> int:
+    """The number of loaded programs, or of those that have weights."""
+    from torchlet._compile import CompiledGraph
 
     gc.collect()
-    return sum(len(it._loaded) for it in gc.get_objects() if type(it) is Program)
+    graphs = [it for it in gc.get_objects() if type(it) is CompiledGraph]
+    return sum(len(it._loaded) for it in graphs if it.has_weights or not with_weights)
 
 
 @pytest.fixture
@@ -133,6 +134,23 @@ def test_negative_numbers_and_expressions() -> None:
         assert_same(run(x, n), function(x, n))
 
 
+def test_guards_of_dynamo_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x[:, :-1] + y
+
+    guards = []
+    save = torch.export.save
+
+    def record(program: Any, file: Any) -> None:
+        guards.append(program._guards_code)
+        save(program, file)
+
+    monkeypatch.setattr(torch.export, "save", record)
+    x, y = torch.randn(3, 5), torch.randn(3, 4)
+    assert_same(compiled(function, dynamic=True)(x, y), function(x, y))
+    assert guards == [[]]
+
+
 def test_programs_for_fixed_sizes(programs: Callable[[], int]) -> None:
     def function(x: torch.Tensor) -> Any:
         # The scale of the resize is a float that is computed from sizes.
@@ -144,6 +162,47 @@ def test_programs_for_fixed_sizes(programs: Callable[[], int]) -> None:
         x = torch.randn(2, 3, size, size)
         assert_same(run(x), function(x))
     assert programs() == 3
+
+
+def test_few_programs_for_fixed_sizes_have_weights(
+    programs: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Resized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = functional.interpolate(x, size=(x.shape[2] + 3, 7), mode="bilinear")
+            return self.convolution(y)
+
+    from torchlet import _compile
+
+    model = Resized()
+    size = sum(weight.nbytes for weight in model.parameters())
+    for limit, expected in ((3 * size - 1, 2), (0, 1)):
+        torch.compiler.reset()
+        monkeypatch.setattr(_compile, "MAX_SPECIALIZED_WEIGHTS", limit)
+        before = loaded_programs(with_weights=True)
+        run = compiled(model, dynamic=True)
+        for rows in (5, 6, 7, 8, 5, 8):
+            x = torch.randn(2, 3, rows, rows)
+            assert_same(run(x), model(x))
+        assert loaded_programs(with_weights=True) - before == expected
+        assert programs() == 4
+
+
+def test_large_integers(programs: Callable[[], int]) -> None:
+    def function(x: torch.Tensor, n: int) -> Any:
+        return x + n, n // 3
+
+    run = compiled(function, dynamic=True)
+    x = torch.arange(3)
+    for n in (7, 2**31 - 1, 2**31, 2**40, -(2**31), -(2**40), 9, 2**40):
+        for _ in range(2):
+            assert_same(run(x, n), function(x, n))
+    # Those for up to 16 and 2**31 - 1, and one for each larger number.
+    assert programs() <= 6
 
 
 def test_graph_breaks() -> None:
@@ -326,14 +385,14 @@ def test_weights_that_change_between_calls_are_inputs() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.linear(x) * self.scale
 
-    from torchlet._compile import Program
+    from torchlet._compile import CompiledGraph
 
     loaded = []
-    original = Program._load
+    original = CompiledGraph._load
     model, x = Scaled().eval(), torch.randn(2, 4)
     run = compiled(model)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Program, "_load", lambda *args: loaded.append(0) or original(*args))
+        patch.setattr(CompiledGraph, "_load", lambda *args: loaded.append(0) or original(*args))
         for _ in range(5):
             assert_same(run(x), model(x))
             model.scale += 1
@@ -471,6 +530,52 @@ def test_gradients_are_refused() -> None:
         assert_same(compiled(inside)(x.clone().requires_grad_()), x * 2)
 
 
+def test_parameters_are_outputs() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 4))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            weight = self.weight
+            views = weight.contiguous(), weight.detach(), weight.t(), weight[0]
+            return x @ weight, weight, *views
+
+    model, x = Tied(), torch.randn(2, 4)
+    run = compiled(model)
+    found = run(x)
+    assert_same(found, model(x))
+    assert found[1] is model.weight and found[2] is model.weight
+
+    def enables(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return x * model.weight[0]
+
+    with pytest.raises(torchlet.Error, match="requires gradients"):
+        compiled(enables)(x)
+    with torch.enable_grad(), pytest.raises(torchlet.Error, match="requires gradients"):
+        run(x)
+
+
+def test_errors_after_a_program_was_loaded_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchlet import _compile
+
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    run = compiled(model)
+    for _ in range(2):
+        assert_same(run(x), model(x))
+        model.weight.mul_(2)
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise torchlet.Error("out of memory", 0x21)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_compile, "Module", fails)
+        with pytest.raises(torchlet.Error, match="out of memory"):
+            run(x)
+    assert_same(run(x), model(x))
+
+
 def test_unsupported_graphs_are_refused() -> None:
     x = torch.randn(3, 4)
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
@@ -548,6 +653,28 @@ def test_assertions_are_checked() -> None:
         with pytest.raises(torchlet.Error, match="the sum is not positive"):
             run(-x)
         assert_same(run(x), x + 1)
+
+
+def test_assertions_of_values_of_tensors() -> None:
+    def function(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        value = (n + 1).item() - 1
+        torch._check(value >= 0)
+        return x + value
+
+    def unused(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        value = (n + 1).item() - 1
+        torch._check(value >= 0)
+        torch._check(value * 2 < 100)
+        return x + 1
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        for graph in (function, unused):
+            run = compiled(graph)
+            x = torch.ones(3)
+            for n in (3, 0, 7):
+                assert_same(run(x, torch.tensor(n)), graph(x, torch.tensor(n)))
+            with pytest.raises(torchlet.Error, match="u0"):
+                run(x, torch.tensor(-1))
 
 
 @pytest.mark.parametrize(

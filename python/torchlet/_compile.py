@@ -3,15 +3,15 @@
 Dynamo calls `compile_graph` for each graph that it captures. AOTAutograd makes the graph
 functional, and runs what it cannot contain: it writes results into inputs that the model
 overwrites, and derives outputs that are views of inputs. What remains is a `Graph`, which a
-`Program` runs.
+`CompiledGraph` runs.
 
 Parameters and buffers that the graph does not overwrite are constants of the program, so that it
 can rearrange them for its kernels once. A call compares their identities, storages, layouts and
 version counters with those of the program:
 
 - Other tensors, such as those of another instance of the module, get a program of their own.
-- Changed tensors get a new program. Those that change again after its first call are inputs from
-  then on.
+- Changed tensors get a new program. Those that change before each of two consecutive calls become
+  inputs.
 
 A write that leaves the version counter as it is, through `.data` or `.numpy()`, is not noticed.
 With the option `freeze=False`, all tensors are passed at each call.
@@ -37,6 +37,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torchlet import _arrays
 from torchlet._errors import Error, invalid_argument
 from torchlet._graphs import (
+    MAX_BOUND,
     NOT_SUPPORTED,
     Bounds,
     Graph,
@@ -49,6 +50,9 @@ from torchlet._module import Module
 
 #: The number of programs for fixed sizes of a dynamic graph.
 MAX_SPECIALIZED = 16
+#: The total size of the weights in programs for fixed sizes of a dynamic graph, in bytes. The first
+#: program may have more.
+MAX_SPECIALIZED_WEIGHTS = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -188,9 +192,14 @@ class _Fallback:
 
 
 def _check_gradients(module: fx.GraphModule) -> None:
-    """Raises `Error` if an output requires gradients."""
+    """Raises `Error` if an output requires gradients and is computed here."""
+    enables = module.graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled)
+    if not torch.is_grad_enabled() and not enables:
+        return
     (output,) = module.graph.find_nodes(op="output")
     for node in output.all_input_nodes:
+        if node.op in ("placeholder", "get_attr"):
+            continue
         value = node.meta.get("example_value")
         if isinstance(value, torch.Tensor) and value.requires_grad:
             _refuse_training()
@@ -224,14 +233,16 @@ def _compile_traced(traced: fx.GraphModule, options: _Options) -> Callable[..., 
             constants = [index for index in static if not inputs[index].mutates_data]
     if varying(traced):
         return Dynamic(traced, constants, options)
-    return Program(traced, constants, options)
+    return CompiledGraph(traced, constants, options)
 
 
 class Dynamic:
     """A functional graph with dynamic sizes or numbers.
 
     If a program cannot have them as variables, for instance because floats are computed from sizes,
-    each combination of sizes has a program of its own.
+    each combination of sizes has a program of its own. So has each integer beyond `MAX_BOUND`.
+    Weights are constants of the first ones, up to `MAX_SPECIALIZED_WEIGHTS`, and inputs of the
+    others.
     """
 
     _boxed_call = True
@@ -243,17 +254,17 @@ class Dynamic:
         self._constants = constants
         self._options = options
         self._varying = varying(traced)
-        self._general: Optional[Program] = None
-        self._special: OrderedDict[tuple[Any, ...], Program] = OrderedDict()
+        self._general: Optional[CompiledGraph] = None
+        self._special: OrderedDict[tuple[Any, ...], CompiledGraph] = OrderedDict()
         self._lock = threading.Lock()
         try:
-            self._general = Program(traced, constants, options)
+            self._general = CompiledGraph(traced, constants, options)
         except Error:
             pass
 
     def __call__(self, args: list[Any]) -> list[Any]:
         general = self._general
-        if general is not None:
+        if general is not None and general.has_bounds(args):
             try:
                 return general(args)
             except Error:
@@ -262,13 +273,18 @@ class Dynamic:
                 self._general = None
         return self._specialized(args)(args)
 
-    def _specialized(self, args: Sequence[Any]) -> Program:
+    def _specialized(self, args: Sequence[Any]) -> CompiledGraph:
         """Returns the program for the sizes and numbers of a call."""
         key = tuple(_identify(args[index]) for index in self._varying)
         with self._lock:
             program = self._special.pop(key, None)
             if program is None:
-                program = Program(specialize(self._traced, args), self._constants, self._options)
+                constants = self._constants
+                count = 1 + sum(other.has_weights for other in self._special.values())
+                size = sum(args[index].nbytes for index in constants)
+                if count > 1 and count * size > MAX_SPECIALIZED_WEIGHTS:
+                    constants = []
+                program = CompiledGraph(specialize(self._traced, args), constants, self._options)
             self._special[key] = program
             if len(self._special) > MAX_SPECIALIZED:
                 self._special.popitem(last=False)
@@ -310,7 +326,7 @@ def _state(weight: torch.Tensor) -> tuple[Any, ...]:
     return weight._version, storage, *layout
 
 
-class Program:
+class CompiledGraph:
     """A functional graph, and its programs for the weights that it was called with.
 
     Arguments:
@@ -333,6 +349,7 @@ class Program:
         self._lock = threading.Lock()
         #: The sentence and code of the error if the graph is not supported.
         self._error: Optional[tuple[str, int]] = None
+        self._has_loaded = False
 
     def __call__(self, args: list[Any]) -> list[Any]:
         graph, loaded = self._graph, None
@@ -352,6 +369,15 @@ class Program:
     def can_run(self) -> bool:
         """Whether the graph is supported, as far as is known."""
         return self._error is None
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether weights are constants of the programs."""
+        return bool(self._graph.weights)
+
+    def has_bounds(self, args: Sequence[Any]) -> bool:
+        """Whether the integers among the arguments can be within bounds."""
+        return all(abs(value) <= MAX_BOUND for value in self._graph.symbols(args).values())
 
     def _find(self, args: Sequence[Any], symbols: Symbols) -> _Loaded:
         """Returns the program for the weights among the arguments."""
@@ -415,9 +441,10 @@ class Program:
             module.load()
         except Error as error:
             # If one was loaded, the graph is supported; its sizes may be too large this time.
-            if not self._loaded:
+            if not self._has_loaded:
                 self._error = error.sentence, error.code
             raise
+        self._has_loaded = True
         return module
 
 

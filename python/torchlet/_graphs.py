@@ -36,6 +36,8 @@ from torchlet._errors import Error
 
 #: The least bound of a dynamic size.
 LEAST_BOUND = 16
+#: The largest bound of a dynamic size or integer.
+MAX_BOUND = 2**31 - 1
 #: `ErrorCode::NotSupported`.
 NOT_SUPPORTED = 0x10
 
@@ -262,13 +264,12 @@ class Graph:
 
     def _declared(self, symbol: Any) -> tuple[int, int]:
         """The range of a symbol in the trace."""
-        limit = 2**31 - 1
         index, dim = self._sources[symbol]
         value = _value(self._placeholders[index])
         number = value if dim is None else value.shape[dim]
         declared = number.node.shape_env.var_to_range[symbol]
-        low = -limit if declared.lower < -limit else int(declared.lower)
-        high = limit if declared.upper > limit else int(declared.upper)
+        low = -MAX_BOUND if declared.lower < -MAX_BOUND else int(declared.lower)
+        high = MAX_BOUND if declared.upper > MAX_BOUND else int(declared.upper)
         return low, high
 
     def archive(self, weights: Sequence[torch.Tensor], bounds: Bounds) -> bytes:
@@ -327,7 +328,7 @@ class Graph:
         taken = tree_structure(((0,) * len(self.inputs), {}))
         given = tree_structure((0,) * len(results))
         call = ModuleCallSignature(inputs=[], outputs=[], in_spec=taken, out_spec=given)
-        return ExportedProgram(
+        program = ExportedProgram(
             root=root,
             graph=graph,
             graph_signature=ExportGraphSignature(inputs, outputs),
@@ -338,6 +339,9 @@ class Graph:
             module_call_graph=[ModuleCallEntry("", call)],
             constants=constants,
         )
+        # The constructor takes the guards of Dynamo, whose names are not those of the inputs.
+        program._guards_code = []
+        return program
 
 
 def _copy(
