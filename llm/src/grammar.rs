@@ -57,6 +57,7 @@ impl Grammar {
     /// - The schema is malformed, has more than 1 MiB, or more than 4,000 levels (the sum over the
     ///   schema and each referenced one).
     /// - It contains llguidance settings (`x-guidance`), or a `oneOf` with too many alternatives.
+    /// - A `multipleOf` is a fraction that the parser cannot represent, such as 0.0021.
     /// - A `minimum` is greater than 9.2e18, or a `maximum` less than -9.2e18.
     /// - It would take more than about a second to compile. Expensive in large numbers: properties
     ///   of one object (thousands, or hundreds with `minProperties` or `maxProperties`),

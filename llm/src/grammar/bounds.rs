@@ -10,7 +10,8 @@
 //!   without bounds may have exponents, and `1e999` would match.
 //! - **`multipleOf`.** llguidance multiplies by 10 until no fraction is left, with rounding errors:
 //!   `0.0007` would have too many digits. A neighbouring `f64` whose errors cancel replaces it; the
-//!   decimal digits that llguidance derives are those of the schema.
+//!   decimal digits that llguidance derives are those of the schema. Where there is none, as for
+//!   `0.0021`, the schema is refused.
 
 use super::parts;
 use serde_json::{Map, Value};
@@ -30,7 +31,7 @@ const MAX_EXPONENT: i32 = 8;
 /// Narrows bounds in a schema and its subschemas. Returns whether any changed.
 ///
 /// # Errors
-/// Bounds exclude all numbers within [`MAX_MAGNITUDE`].
+/// Bounds exclude all numbers within [`MAX_MAGNITUDE`], or a `multipleOf` cannot be converted.
 pub(super) fn narrow(schema: &mut Value) -> Result<bool, String> {
     let Value::Object(fields) = schema else { return Ok(false) };
     let mut changed = false;
@@ -54,8 +55,15 @@ pub(super) fn narrow(schema: &mut Value) -> Result<bool, String> {
             changed = true;
         }
     }
-    if let Some(step) = fields.get("multipleOf").and_then(Value::as_f64).and_then(convertible) {
-        fields.insert("multipleOf".into(), step.into());
+    let step = fields.get("multipleOf").and_then(Value::as_f64).map(f64::abs);
+    if let Some(step) = step.filter(|step| digits(*step).is_none()) {
+        let Some(near) = convertible(step) else {
+            return Err(format!(
+                "'multipleOf' is {step}: this fraction is not supported; write one with fewer \
+                 digits, or leave it out"
+            ));
+        };
+        fields.insert("multipleOf".into(), near.into());
         changed = true;
     }
     for (key, sign, others) in [
@@ -80,13 +88,9 @@ fn digits(mut value: f64) -> Option<(u32, i32)> {
     (value <= f64::from(u32::MAX)).then_some((value as u32, exponent))
 }
 
-/// The neighbour of a `multipleOf` that llguidance converts to its decimal digits; `None` if it
-/// converts the value itself, or none.
+/// The neighbour of a positive `multipleOf` that llguidance converts to the decimal digits of the
+/// latter.
 fn convertible(step: f64) -> Option<f64> {
-    let step = step.abs();
-    if digits(step).is_some() {
-        return None;
-    }
     let means = |near: &f64| {
         let Some((digits, exponent @ ..=MAX_EXPONENT)) = digits(*near) else { return false };
         format!("{digits}e-{exponent}").parse() == Ok(step)
@@ -157,21 +161,23 @@ mod tests {
     /// A neighbour is used only if its decimal digits are exactly those of the schema.
     #[test]
     fn steps_become_convertible() {
-        assert_eq!([0.25, 3.0, 0.0, 0.1].map(convertible), [None; 4]);
+        assert_eq!([0.25, 3.0, 0.0, 0.1].map(digits), [(25, 2), (3, 0), (0, 0), (1, 1)].map(Some));
         assert_eq!(digits(0.0007), None);
         assert_eq!(convertible(0.0007).map(digits), Some(Some((7, 4))));
         let mut found = 0;
         for step in 1..20_000 {
             let value = f64::from(step) / 1e4;
-            if let Some(near) = convertible(value) {
+            if digits(value).is_none()
+                && let Some(near) = convertible(value)
+            {
                 let (digits, exponent) = digits(near).unwrap();
                 assert_eq!(f64::from(digits) / 10f64.powi(exponent), value);
                 found += 1;
-            } else {
-                assert!(digits(value).is_some(), "{value}");
             }
         }
-        assert!(found > 100, "{found}");
+        assert!(found > 2000, "{found}");
+        let error = narrow(&mut json!({"multipleOf": 0.0021})).unwrap_err();
+        assert!(error.contains("0.0021"), "{error}");
         assert_eq!([1e-300, f64::MIN_POSITIVE, 0.1234567890123].map(convertible), [None; 3]);
     }
 }
