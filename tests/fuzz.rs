@@ -28,7 +28,7 @@ const DAMAGES: usize = 60;
 const BLOB: usize = 1200;
 
 /// Number of mutations of each VGF file, and the part of it that is damaged, in bytes.
-const VGF_DAMAGES: usize = 200;
+const VGF_DAMAGES: usize = 340;
 const VGF_BYTES: usize = 12_000;
 
 /// Folders of the fixtures.
@@ -309,7 +309,7 @@ fn vgf_files() {
         }
         torchlet_fuzz::targets::compile(&bytes);
     }
-    assert!(rounds >= 1000);
+    assert!(rounds >= MUTATIONS);
 }
 
 #[test]
