@@ -62,7 +62,7 @@ fn partitions<E: Copy + Ord>(parallel: &dyn Parallel, mut entries: &mut [E], mut
 fn partition<E: Copy + Ord>(parallel: &dyn Parallel, entries: &mut [E]) -> Option<usize> {
     let mut sample = [*entries.first()?; SAMPLE];
     // Strides that are multiples of a row or a power of two would follow patterns in the data.
-    let step = (entries.len() / SAMPLE | 1).wrapping_mul(0x9e37_79b1);
+    let step = ((entries.len() / SAMPLE) | 1).wrapping_mul(0x9e37_79b1);
     for (number, slot) in sample.iter_mut().enumerate() {
         *slot = *entries.get(number.wrapping_mul(step) % entries.len())?;
     }
