@@ -457,6 +457,19 @@ def test_unsupported_graphs_fall_back_on_request() -> None:
     assert model.weight.grad is not None
 
 
+def test_assertions_are_checked() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async(x.sum() > 0, "the sum is not positive")
+        return x + 1
+
+    for run in (compiled(function), compiled(function, dynamic=True)):
+        x = torch.ones(3)
+        assert_same(run(x), x + 1)
+        with pytest.raises(torchlet.Error, match="the sum is not positive"):
+            run(-x)
+        assert_same(run(x), x + 1)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

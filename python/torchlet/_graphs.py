@@ -137,7 +137,9 @@ class Graph:
         #: The nodes that the program returns, with the layouts that PyTorch gives them.
         self._results: dict[fx.Node, _Layout] = {}
         self._outputs = self._plan_outputs()
-        used = _ancestors(self._results)
+        assertions = [node for node in module.graph.nodes if node.target in _ASSERTIONS]
+        self._has_assertions = bool(assertions)
+        used = _ancestors([*self._results, *assertions])
         self._nodes = [node for node in module.graph.nodes if node in used]
         indices = {index for index, node in enumerate(self._placeholders) if node in used}
         #: The indices of the arguments that are constants of the program.
@@ -150,7 +152,7 @@ class Graph:
     @property
     def is_trivial(self) -> bool:
         """Whether there is nothing to compute."""
-        return not self._results
+        return not self._results and not self._has_assertions
 
     def _plan_outputs(self) -> list[Any]:
         """Returns the outputs as views, expressions or constants."""
@@ -436,6 +438,14 @@ def _check(module: fx.GraphModule) -> None:
                 _check_value(value)
 
 
+#: Calls that check a condition, and whose results nothing uses.
+_ASSERTIONS = (
+    torch.ops.aten._assert_async.default,
+    torch.ops.aten._assert_async.msg,
+    torch.ops.aten._functional_assert_async.msg,
+    torch.ops.aten._assert_scalar.default,
+    torch.ops.aten._functional_assert_scalar.default,
+)
 #: Calls of the fast path of `torch.nn.TransformerEncoderLayer` and `torch.nn.MultiheadAttention`.
 _FAST_PATHS = (
     torch.ops.aten._transformer_encoder_layer_fwd.default,
