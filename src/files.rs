@@ -260,7 +260,10 @@ impl Contents {
         let is_malformed = matches!(error, ProgramError::Malformed(_));
         let found = is_malformed.then(|| foreign::recognize(bytes, role)).flatten();
         let expected = match role {
-            Role::Program => "an ExecuTorch program (.pte, .bpte)",
+            Role::Program if cfg!(feature = "pt2") => {
+                "a program of ExecuTorch (.pte, .bpte), torch.export (.pt2) or Arm VGF (.vgf)"
+            }
+            Role::Program => "a program of ExecuTorch (.pte, .bpte) or Arm VGF (.vgf)",
             Role::Data => "ExecuTorch external weights (.ptd)",
         };
         match found {

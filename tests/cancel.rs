@@ -88,6 +88,18 @@ fn calls() -> Vec<(&'static str, usize, Vec<Arg>)> {
             64,
             vec![Input(wide.clone()), Int(1), Bool(false), Out(wide.clone()), Indices(wide)],
         ),
+        // A single row.
+        (
+            "aten::sort.values",
+            8,
+            vec![
+                Input(vec![1 << 21]),
+                Int(0),
+                Bool(false),
+                Out(vec![1 << 21]),
+                Indices(vec![1 << 21]),
+            ],
+        ),
         (
             "aten::permute_copy.out",
             2,

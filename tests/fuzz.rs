@@ -17,22 +17,25 @@ use torchlet_fuzz::targets::{TARGETS, Target, campaign};
 /// Larger files are left to the fuzzer.
 const MAX_SIZE: usize = 20_000;
 
-/// Number of seed files of each kind, and of mutations per file.
+/// Maximum number of seed files of each kind, and minimum number of mutations of each.
 const FILES: usize = 40;
 const ROUNDS: usize = 160;
+/// Minimum number of mutations per target: few seeds have more mutations each.
+const MUTATIONS: usize = 2000;
 
 /// Number of mutations of an XNNPACK delegate, and the approximate size of its graph in bytes.
 const DAMAGES: usize = 60;
 const BLOB: usize = 1200;
 
 /// Number of mutations of each VGF file, and the part of it that is damaged, in bytes.
-const VGF_DAMAGES: usize = 200;
+const VGF_DAMAGES: usize = 340;
 const VGF_BYTES: usize = 12_000;
 
 /// Folders of the fixtures.
-const FOLDERS: [&str; 5] = [
+const FOLDERS: [&str; 6] = [
     "tests/fixtures",
     "devtools/tests/dumps",
+    "llm/tests/sounds",
     "llm/tests/tokenizers",
     "llm/tests/templates",
     "llm/tests/schemas",
@@ -61,45 +64,57 @@ fn seeds(target: &Target) -> Vec<PathBuf> {
     found.into_iter().step_by(step).collect()
 }
 
+/// Number of mutations per seed.
+fn rounds(seeds: usize) -> usize {
+    MUTATIONS.div_ceil(seeds).max(ROUNDS)
+}
+
 fn try_target(name: &str) {
     let target = TARGETS.iter().find(|target| target.name == name).unwrap();
     let seeds = seeds(target);
     assert!(!seeds.is_empty(), "no fixture for {name}");
+    let rounds = rounds(seeds.len());
     for (seed, path) in (1..).zip(seeds) {
         let bytes = std::fs::read(&path).unwrap();
         let mut random = torchlet_fuzz::mutate::Random::new(seed);
         let mutable = torchlet_fuzz::mutate::mutate(&mut bytes.clone(), &mut random);
         assert!(mutable, "{} shows no structure", path.display());
-        campaign(target.run, &bytes, seed, ROUNDS);
+        campaign(target.run, &bytes, seed, rounds);
     }
 }
 
-/// Unstructured mutations for tokenizers, archives and texts: changed, removed and repeated bytes.
+/// Unstructured mutations for tokenizers, archives, sounds and texts: changed, removed and repeated
+/// bytes.
 #[cfg(any(feature = "llm", feature = "pt2"))]
 fn try_without_structure(name: &str, least: usize) {
     let target = TARGETS.iter().find(|target| target.name == name).unwrap();
     let seeds = seeds(target);
     assert!(seeds.len() >= least, "{seeds:?}");
+    let rounds = rounds(seeds.len());
     for (seed, path) in (1..).zip(seeds) {
-        let original = std::fs::read(&path).unwrap();
-        let mut random = torchlet_fuzz::mutate::Random::new(seed);
-        let mut at = |bytes: &[u8]| random.below(bytes.len());
-        for round in 0..ROUNDS {
-            let mut bytes = original.clone();
-            for _ in 0..=round % 3 {
-                let (from, to) = (at(&bytes), at(&bytes));
-                let byte = bytes[from];
-                match round % 5 {
-                    0 => bytes.truncate(from.max(1)),
-                    1 => bytes.insert(from, byte),
-                    2 => bytes[to] = byte,
-                    _ => bytes[from] ^= 1 << (to % 8),
-                }
-            }
-            (target.run)(&bytes);
-        }
-        (target.run)(&original);
+        try_bytes(target.run, &std::fs::read(&path).unwrap(), seed, rounds);
     }
+}
+
+#[cfg(any(feature = "llm", feature = "pt2"))]
+fn try_bytes(run: fn(&[u8]), original: &[u8], seed: u32, rounds: usize) {
+    let mut random = torchlet_fuzz::mutate::Random::new(seed);
+    let mut at = |bytes: &[u8]| random.below(bytes.len());
+    for round in 0..rounds {
+        let mut bytes = original.to_vec();
+        for _ in 0..=round % 3 {
+            let (from, to) = (at(&bytes), at(&bytes));
+            let byte = bytes[from];
+            match round % 5 {
+                0 => bytes.truncate(from.max(1)),
+                1 => bytes.insert(from, byte),
+                2 => bytes[to] = byte,
+                _ => bytes[from] ^= 1 << (to % 8),
+            }
+        }
+        run(&bytes);
+    }
+    run(original);
 }
 
 /// Moves, duplicates and replaces parts of a text; most results are still valid.
@@ -107,11 +122,13 @@ fn try_without_structure(name: &str, least: usize) {
 fn try_parts_of_texts(name: &str) {
     let target = TARGETS.iter().find(|target| target.name == name).unwrap();
     let numbers = ["0", "-1", "99999999999", "1e308", "''", "[]", "{}"];
-    for (seed, path) in (1..).zip(seeds(target)) {
+    let seeds = seeds(target);
+    let rounds = rounds(seeds.len()) / 2;
+    for (seed, path) in (1..).zip(seeds) {
         let text = std::fs::read_to_string(&path).unwrap();
         let parts: Vec<&str> = text.split_inclusive([' ', ',', '\n', '|']).collect();
         let mut random = torchlet_fuzz::mutate::Random::new(seed);
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             let mut changed = parts.clone();
             for _ in 0..=random.below(3) {
                 let (from, to) = (random.below(changed.len()), random.below(changed.len()));
@@ -125,6 +142,27 @@ fn try_parts_of_texts(name: &str) {
             (target.run)(changed.concat().as_bytes());
         }
     }
+}
+
+/// Each target has a test here.
+#[test]
+fn all_targets_are_tested() {
+    let tests = include_str!("fuzz.rs");
+    for target in TARGETS {
+        assert!(tests.contains(&format!("\nfn {}", target.name)), "{}", target.name);
+    }
+}
+
+/// Compressed sounds, and uncompressed ones (WAV).
+#[test]
+#[cfg(feature = "llm")]
+fn sounds() {
+    try_without_structure("sound", 5);
+    let mut wave = b"RIFF\x74\0\0\0WAVEfmt \x10\0\0\0\x01\0\x02\0\x80\x3e\0\0".to_vec();
+    wave.extend(b"\0\xfa\0\0\x04\0\x10\0data\x50\0\0\0");
+    wave.extend((0..80u8).map(|at| at.wrapping_mul(37)));
+    assert!(torchlet::llm::AudioClip::from_bytes(&wave).is_ok());
+    try_bytes(torchlet_fuzz::targets::sound, &wave, 1, ROUNDS);
 }
 
 #[test]
@@ -271,7 +309,7 @@ fn vgf_files() {
         }
         torchlet_fuzz::targets::compile(&bytes);
     }
-    assert!(rounds >= 1000);
+    assert!(rounds >= MUTATIONS);
 }
 
 #[test]

@@ -153,6 +153,9 @@ fn files_of_other_formats_are_named() {
     let data = Module::builder().data(fixture(ADD)).load(fixture(ADD)).unwrap_err();
     assert!(matches!(data, Error::OtherFormat { path: Some(_), .. }), "{data}");
     assert_eq!(data.code(), 0x23);
+    let onnx = Module::from_bytes(b"\x08\x08\x12\x07pytorch".to_vec()).unwrap_err().to_string();
+    assert!(onnx.contains(".pte, .bpte") && onnx.contains(".vgf"), "{onnx}");
+    assert_eq!(onnx.contains(".pt2"), cfg!(feature = "pt2"), "{onnx}");
     for len in 0..100 {
         assert!(Module::from_bytes(vec![0; len]).is_err());
     }

@@ -38,6 +38,7 @@
 //! `compiled/mod.rs`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
 
 mod analysis;
 mod code;

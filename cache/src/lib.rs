@@ -13,6 +13,7 @@
 //! [`replace`]. [`user_cache_folder`] returns the usual folder.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};

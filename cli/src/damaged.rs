@@ -1,7 +1,8 @@
-//! Mutation tests of the image and archive parsers: each mutated file is parsed or refused, without
+//! Mutation tests of the parsers of images, arrays and ETRecords: each mutated file is parsed or refused, without
 //! a panic and within the memory limits.
 
 use crate::budget::Budget;
+use crate::profile::source::Source;
 use crate::{image_input, npy};
 use image::{DynamicImage, ImageFormat};
 use std::io::{Cursor, Write};
@@ -83,5 +84,43 @@ fn damaged_archives_are_arrays_or_errors() {
         std::fs::write(&path, bytes).unwrap();
         npy::read(&path, &mut Budget::new(1)).is_ok()
     });
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn damaged_etrecords_are_sources_or_errors() {
+    let node = |operator: &str, handle: usize, module: &str| {
+        serde_json::json!({
+            "target": format!("executorch.exir.dialects.edge.ops.{operator}"),
+            "metadata": {
+                "debug_handle": handle.to_string(),
+                "nn_module_stack": format!("L__self__{module},{module},torch.nn.Linear"),
+            },
+        })
+    };
+    let nodes = [node("aten.linear.default", 1, "body"), node("aten.relu.default", 2, "act")];
+    let graph = serde_json::json!({ "graph_module": { "graph": { "nodes": nodes } } });
+    let handles = r#"{"forward": {"0": [1, 2], "1": 2}}"#;
+    let delegates = r#"{"forward": {"0": {"name": "A", "delegate_map": {"0": [1], "7": [2]}}}}"#;
+    let folder = std::env::temp_dir().join(format!("torchlet-records-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("etrecord.bin");
+    for method in [zip::CompressionMethod::Stored, zip::CompressionMethod::Deflated] {
+        let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        let options = zip::write::SimpleFileOptions::default().compression_method(method);
+        for (name, text) in [
+            ("debug_handle_map", handles),
+            ("edge_dialect_exported_program/forward", &graph.to_string()),
+            ("delegate_map", delegates),
+        ] {
+            archive.start_file(name, options).unwrap();
+            archive.write_all(text.as_bytes()).unwrap();
+        }
+        let file = archive.finish().unwrap();
+        campaign(file.get_ref(), |bytes| {
+            std::fs::write(&path, bytes).unwrap();
+            Source::read(&path, None).is_ok()
+        });
+    }
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -8,6 +8,7 @@
 //! has a module of its name.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
 
 mod arguments;
 mod bench;

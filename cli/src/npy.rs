@@ -112,7 +112,8 @@ pub(crate) fn read_named(
     path: &Path,
     budget: &mut Budget,
 ) -> Result<Vec<(String, Tensor)>, Failure> {
-    let file = std::fs::File::open(path).map_err(|error| in_file(path, error))?;
+    // Archives are read from their end, which a pipe does not have before its writer ends.
+    let file = torchlet_cache::open_regular(path).map_err(|error| in_file(path, error))?;
     let mut archive = zip::ZipArchive::new(file).map_err(|error| in_file(path, error))?;
     let mut tensors = Vec::new();
     for index in 0..archive.len() {
@@ -216,6 +217,16 @@ mod tests {
         let one = encode(&Tensor::from_slice(&[1], &[true as u8]).unwrap()).unwrap();
         assert!(String::from_utf8_lossy(&one).contains("'descr': '|u1'"));
         assert!(String::from_utf8_lossy(&one).contains("'shape': (1,), }"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn archives_are_not_read_from_pipes() {
+        let pipe = std::env::temp_dir().join(format!("torchlet-npz-{}", std::process::id()));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let error = read_archive(&pipe, &mut Budget::new(1)).unwrap_err().to_string();
+        assert!(error.contains("a pipe"), "{error}");
+        std::fs::remove_file(&pipe).unwrap();
     }
 
     #[test]

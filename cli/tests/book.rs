@@ -1,8 +1,9 @@
 //! Tests of the book: its commands run, its links resolve, and its table of contents is complete.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
@@ -23,17 +24,27 @@ fn chapters() -> Vec<(String, String)> {
     found
 }
 
-/// Other pages whose links are checked.
+/// Other pages whose links and developer commands are checked.
 const PAGES: &[&str] = &[
     "README.md",
     "CONTRIBUTING.md",
     "DESIGN.md",
     "SECURITY.md",
     "boards/README.md",
+    "boards/RECIPE.md",
     "capi/PORTING.md",
     "capi/README.md",
+    "llm/README.md",
     "python/README.md",
+    "web/README.md",
 ];
+
+/// The pages outside the book, with their texts.
+fn pages() -> impl Iterator<Item = (String, String)> {
+    PAGES
+        .iter()
+        .map(|page| ((*page).to_owned(), std::fs::read_to_string(root().join(page)).unwrap()))
+}
 
 /// Lines of code blocks in a language.
 fn code(text: &str, language: &str) -> Vec<String> {
@@ -90,6 +101,16 @@ fn words(line: &str) -> Vec<String> {
 /// Placeholders for files of the reader in examples.
 const READERS_OWN: &[&str] = &["model.pte"];
 
+/// Whether a server starts. It runs until it is stopped.
+fn listens(mut serve: Command) -> bool {
+    let mut server = serve.args(["--port", "0"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let found = lines.any(|line| line.is_ok_and(|line| line.starts_with("listening on http://")));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    found
+}
+
 #[test]
 fn commands_run() {
     let folder = std::env::temp_dir().join(format!("torchlet-book-{}", std::process::id()));
@@ -97,9 +118,16 @@ fn commands_run() {
     // Example paths are relative to the root of the repository; output goes to a temporary folder.
     let paths = |line: &str| {
         let words = words(line).into_iter();
-        let words = words.map(|word| match word.split_once('/') {
-            Some(("tests" | "docs" | "llm", _)) => root().join(word).display().to_string(),
-            _ => word,
+        let words = words.map(|word| {
+            // `serve` accepts NAME=FILE.
+            let (name, path) = word.rsplit_once('=').unwrap_or(("", &word));
+            match path.split_once('/') {
+                Some(("tests" | "docs" | "llm", _)) => {
+                    let name = if name.is_empty() { String::new() } else { format!("{name}=") };
+                    format!("{name}{}", root().join(path).display())
+                }
+                _ => word,
+            }
         });
         words.collect::<Vec<_>>()
     };
@@ -114,16 +142,15 @@ fn commands_run() {
             if READERS_OWN.iter().any(|file| arguments.split(' ').any(|word| word == *file)) {
                 continue;
             }
-            // A server runs until it is stopped.
+            let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
+            command.current_dir(&folder).env("TORCHLET_COMPILE_CACHE", "off");
+            command.args(paths(arguments));
             if arguments.starts_with("serve ") {
+                assert!(listens(command), "{name}: {line}");
+                count += 1;
                 continue;
             }
-            let output = Command::new(env!("CARGO_BIN_EXE_torchlet"))
-                .current_dir(&folder)
-                .env("TORCHLET_COMPILE_CACHE", "off")
-                .args(paths(arguments))
-                .output()
-                .unwrap();
+            let output = command.output().unwrap();
             let error = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{name}: {line}: {error}");
             count += 1;
@@ -136,11 +163,14 @@ fn commands_run() {
 #[test]
 fn developer_commands_exist() {
     let known = std::fs::read_to_string(root().join("xtask/src/main.rs")).unwrap();
-    for (name, text) in chapters() {
+    for (name, text) in chapters().into_iter().chain(pages()) {
         for (_, behind) in
             text.match_indices("cargo xtask ").map(|(at, found)| text.split_at(at + found.len()))
         {
             let word: String = behind.chars().take_while(char::is_ascii_alphabetic).collect();
+            if word.is_empty() && behind.starts_with("--help") {
+                continue;
+            }
             let mut letters = word.chars();
             let variant = letters.next().map(|first| first.to_ascii_uppercase().to_string());
             let variant = format!("Command::{}{}", variant.unwrap_or_default(), letters.as_str());
@@ -177,10 +207,7 @@ fn anchor(heading: &str) -> String {
 #[test]
 fn links_resolve() {
     let book = chapters().into_iter().map(|(name, text)| (format!("docs/{name}"), text));
-    let others = PAGES
-        .iter()
-        .map(|page| ((*page).to_owned(), std::fs::read_to_string(root().join(page)).unwrap()));
-    for (page, text) in book.chain(others) {
+    for (page, text) in book.chain(pages()) {
         for link in links(&text) {
             if link.starts_with("http") {
                 continue;

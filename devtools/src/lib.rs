@@ -12,6 +12,7 @@
 //! The crate only depends on events, not on program file formats, kernels or backends.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
 
 mod difference;
 pub mod etdump;

@@ -1,7 +1,7 @@
 //! Timelines in Chrome's Trace Event Format, for Perfetto and `chrome://tracing`.
 
 use crate::recording::{Event, Kind, Location, Recording, Run, RunKind};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOST: u32 = 1;
@@ -65,14 +65,14 @@ fn track(event: &Event) -> (u32, u32) {
 }
 
 fn slice(run: &Run, event: &Event, process: u32, thread: u32) -> Value {
-    let mut args = json!({});
+    let mut args = Map::new();
     for (key, number) in [("instruction", event.instruction), ("part", event.part)] {
         if let Some(number) = number {
-            args[key] = number.into();
+            args.insert(key.into(), number.into());
         }
     }
     if !event.detail.is_empty() && event.detail != b"host" {
-        args["detail"] = event.detail_text().into();
+        args.insert("detail".into(), event.detail_text().into());
     }
     let name = match (event.kind, run.kind) {
         (Kind::Load, _) => format!("load {}", event.name),

@@ -13,6 +13,7 @@
 //! measured are questions that a backend answers ([`tuning`]). This crate uses no GPU API.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(rustdoc::private_intra_doc_links)]
 

@@ -11,6 +11,7 @@
 //! with [`compile()`], [`graph::Graph`] and [`operators`], the operator table.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
 #![no_std]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

@@ -19,7 +19,7 @@ mod logits;
 pub(crate) use logits::rows;
 
 use crate::encoder::{Encoded, Encoders, check_size};
-use crate::error::Error;
+use crate::error::{Error, filled};
 use crate::metadata::Interface;
 use crate::model::{Failure, Model};
 use inputs::{Elements, Position, Sequence, leading_ones};
@@ -227,7 +227,7 @@ impl Stage {
             Some((scalar_type, width)) => {
                 let sizes = leading_ones(3, &[count, width]);
                 let info = TensorInfo::contiguous(scalar_type, &sizes).ok_or_else(mismatch)?;
-                nothing = vec![0; info.nbytes()];
+                nothing = filled(0, info.nbytes(), "the additional embeddings")?;
                 Some(ValueRef::Tensor(TensorRef::new(info, &nothing).ok_or_else(mismatch)?))
             }
         };

@@ -120,6 +120,26 @@ pub enum Error {
     },
 }
 
+/// Allocates room for `count` elements, whose number a file or a request decides.
+///
+/// # Errors
+/// Too little memory is left; `purpose` names the elements in the message.
+pub(crate) fn reserve<T>(count: usize, purpose: &str) -> Result<Vec<T>, Error> {
+    let mut elements = Vec::new();
+    elements.try_reserve_exact(count).map_err(|_| {
+        let bytes = count.saturating_mul(size_of::<T>());
+        Error::Overloaded { message: format!("cannot allocate {bytes} bytes for {purpose}") }
+    })?;
+    Ok(elements)
+}
+
+/// Allocates `count` copies of `value`, as [`reserve`] does.
+pub(crate) fn filled<T: Clone>(value: T, count: usize, purpose: &str) -> Result<Vec<T>, Error> {
+    let mut elements = reserve(count, purpose)?;
+    elements.resize(count, value);
+    Ok(elements)
+}
+
 impl Error {
     /// Checks that tokens are in the vocabulary, whose size is the maximum of the program's
     /// metadata and its number of logits.

@@ -51,12 +51,14 @@ impl Grammar {
     /// or differ in a required property by `const` or `enum`.
     ///
     /// The length of the text is unlimited unless the schema limits it; a generation may end before
-    /// the text is complete.
+    /// the text is complete. Numbers with bounds have a magnitude of at most 9.2e18.
     ///
     /// # Errors
     /// - The schema is malformed, has more than 1 MiB, or more than 4,000 levels (the sum over the
     ///   schema and each referenced one).
     /// - It contains llguidance settings (`x-guidance`), or a `oneOf` with too many alternatives.
+    /// - A `multipleOf` is a fraction that the parser cannot represent, such as 0.0021.
+    /// - A `minimum` is greater than 9.2e18, or a `maximum` less than -9.2e18.
     /// - It would take more than about a second to compile. Expensive in large numbers: properties
     ///   of one object (thousands, or hundreds with `minProperties` or `maxProperties`),
     ///   alternatives and values within `allOf`, `$ref` with siblings, several patterns for one
@@ -75,7 +77,7 @@ impl Grammar {
             }
             Ok(mut value @ Value::Object(_)) => {
                 cost::check(&value).or_else(fail)?;
-                let is_narrowed = bounds::narrow(&mut value);
+                let is_narrowed = bounds::narrow(&mut value).or_else(fail)?;
                 match alternatives::separate(&mut value) {
                     Ok(is_separated) if is_separated || is_narrowed => {
                         Ok(Grammar { schema: value.to_string() })
@@ -226,9 +228,9 @@ fn refuse(error: &dyn std::fmt::Display) -> Error {
     Error::Grammar { message: readable(&format!("{error:#}")) }
 }
 
-/// Message of llguidance without the source location. Replaces the name of an enum variant, and a
-/// message that recommends a setting which this crate does not offer (it would treat any `oneOf` as
-/// `anyOf`).
+/// Message of llguidance without the source location. Replaces the name of an enum variant,
+/// messages that contain a whole regular expression, and a message that recommends a setting which
+/// this crate does not offer (it would treat any `oneOf` as `anyOf`).
 fn readable(message: &str) -> String {
     if message.starts_with("NoExtensionBias") {
         return "no text can match the schema: a reference may lead back to itself".into();
@@ -237,6 +239,15 @@ fn readable(message: &str) -> String {
         return "two alternatives of 'oneOf' could match at once: they must have different types, \
                 or differ by 'const' or 'enum' in a required property; write 'anyOf' if several \
                 may match"
+            .into();
+    }
+    if message.contains("Failed to generate regex for") {
+        return "the range of a number is not supported: expected at least one bound within ±1e18"
+            .into();
+    }
+    if message.contains("Unable to determine if regex is empty") {
+        return "the 'pattern', 'format', 'minLength' and 'maxLength' of a string are too complex \
+                together: leave one of them out, or write a simpler pattern"
             .into();
     }
     let told = message.split("\n<backtrace>").next().unwrap_or_default();

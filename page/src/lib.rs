@@ -6,6 +6,7 @@
 //! is `page.html`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![forbid(unsafe_code)]
 
 mod graphs;
 mod layout;

@@ -286,11 +286,16 @@ impl Optimizer for Adam {
         else {
             return Err(format!("{means} or {squares} is missing"));
         };
-        let largest = state.take(largest, elements)?.unwrap_or_else(|| vec![0.0; elements]);
+        let largest = state.take(largest, elements)?;
         state.finish()?;
-        let elements = means.into_iter().zip(squares).zip(largest);
-        let elements = elements.map(|((mean, square), largest)| [mean, square, largest]).collect();
-        self.moments.insert(name.into(), Moments { steps, elements });
+        let largest = largest.into_iter().flatten().chain(std::iter::repeat(0.0));
+        let mut moments = Vec::new();
+        moments
+            .try_reserve_exact(elements)
+            .map_err(|_| format!("cannot allocate the moments of {elements} elements"))?;
+        let each = means.into_iter().zip(squares).zip(largest);
+        moments.extend(each.map(|((mean, square), largest)| [mean, square, largest]));
+        self.moments.insert(name.into(), Moments { steps, elements: moments });
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Programs with a single call.
 
-use self::Arg::{Bool, Indices, Input, Int, Ints, Null, Out};
+use self::Arg::{Bool, Indices, Input, Int, Ints, Null, Out, Same, State};
 use torchlet::core::{Scalar, ScalarType, ShapeDynamism, TensorInfo};
 use torchlet::{Tensor, Value};
 use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, Program, TensorData};
@@ -17,13 +17,17 @@ pub(crate) enum Arg {
     Ints(Vec<i64>),
     Bool(bool),
     Null,
+    /// Mutable state whose initial value is in the program: zeros.
+    State(Vec<i32>),
+    /// The value of an earlier argument.
+    Same(usize),
 }
 /// Creates an exported program with a single call.
 pub(crate) fn program(name: &str, args: &[Arg]) -> Vec<u8> {
     let mut method = Method { name: "forward".into(), planned: vec![0], ..Method::default() };
     let mut indices = Vec::new();
     for arg in args {
-        let tensor = |sizes: &[i32], scalar_type, method: &mut Method<'_>| {
+        let tensor = |sizes: &[i32], scalar_type, method: &mut Method<'static>| {
             let info = TensorInfo::contiguous(scalar_type, sizes).unwrap();
             method.planned.push(info.nbytes().max(1));
             let (location, data) = (Some((method.planned.len() - 1, 0)), TensorData::None);
@@ -38,6 +42,14 @@ pub(crate) fn program(name: &str, args: &[Arg]) -> Vec<u8> {
             Int(value) => method.add(MethodValue::Scalar(Scalar::Int(*value))),
             Bool(value) => method.add(MethodValue::Scalar(Scalar::Bool(*value))),
             Null => method.add(MethodValue::None),
+            State(sizes) => {
+                let info = TensorInfo::contiguous(ScalarType::Float, sizes).unwrap();
+                let data = TensorData::Inside(vec![0; info.nbytes()].into());
+                let (location, dynamism) = (None, ShapeDynamism::Static);
+                let value = MethodTensor { info, dynamism, location, data, name: None };
+                method.add(MethodValue::Tensor(value))
+            }
+            Same(earlier) => indices[*earlier],
             Ints(values) => {
                 let values =
                     values.iter().map(|value| method.add(MethodValue::Scalar(Scalar::Int(*value))));

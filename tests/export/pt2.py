@@ -377,7 +377,7 @@ def programs() -> list[Program]:
                 (guarded(2, 2, 2), "x.size()[0] >= 4"),
                 (guarded(6, 6, 4), "u0 <= 3"),
                 (guarded(6, 6, 0), "u0 >= 1"),
-                (guarded(6, 6, 2, 5), "u1 <= 3"),
+                (guarded(6, 6, 2, 5), " <= 3"),
                 ((torch.full((6, 2), -9.0), *guarded(6, 6, 2)[1:]), "x is above -9"),
             ],
         ),

@@ -197,7 +197,7 @@ fn oversized_schemas_are_rejected_quickly() {
 fn unrepresentable_numeric_bounds_are_errors() {
     for (schema, why) in [
         (r#"{"type": "integer", "minimum": 1e19, "maximum": 1e20}"#, "'minimum'"),
-        (r#"{"type": "integer", "minimum": -9223372036854775808}"#, "'minimum'"),
+        (r#"{"type": "integer", "minimum": 9223372036854775807}"#, "'minimum'"),
         (r#"{"type": ["integer", "null"], "exclusiveMaximum": -1e19}"#, "'exclusiveMaximum'"),
         (r#"{"type": "number", "multipleOf": 1e-9}"#, "'multipleOf'"),
         (r#"{"type": "string", "minLength": 4294967296}"#, "'minLength'"),
@@ -208,7 +208,7 @@ fn unrepresentable_numeric_bounds_are_errors() {
     }
     for schema in [
         r#"{"type": "integer", "minimum": 0, "maximum": 18446744073709551615}"#,
-        r#"{"type": "integer", "minimum": -9223372036854775807}"#,
+        r#"{"type": "integer", "minimum": -9223372036854775808}"#,
         r#"{"type": "number", "multipleOf": 1e-8}"#,
         r#"{"type": "string", "minLength": 4294967295}"#,
     ] {
@@ -234,6 +234,40 @@ fn exclusive_bounds_of_numbers_hold() {
                 assert!(values.iter().all(|value| low < *value && *value < high), "{text}");
             }
         }
+    }
+}
+
+/// The limits of `float64`, `int64` and `uint64`, which generators of schemas write.
+#[test]
+fn distant_bounds_of_numbers_hold() {
+    let mut runner = runner("8da4w", RunOn::Cpu);
+    for (kind, low, high) in [
+        ("number", "-1e308", "1.7976931348623157e308"),
+        ("integer", "-9223372036854775808", "9223372036854775807"),
+        ("integer", "0", "18446744073709551615"),
+    ] {
+        let each = format!(r#"{{"type": "{kind}", "minimum": {low}, "maximum": {high}}}"#);
+        let schema =
+            format!(r#"{{"type": "array", "minItems": 8, "maxItems": 8, "items": {each}}}"#);
+        let grammar = Grammar::json_schema(&schema).unwrap();
+        let mut complete = 0;
+        for seed in 0..20 {
+            let (text, finish) = say(&mut runner, &config(grammar.clone(), 2.0, seed));
+            if finish == Finish::Stop {
+                let values: Vec<f64> = serde_json::from_str(&text).unwrap();
+                let [low, high] = [low, high].map(|bound| bound.parse::<f64>().unwrap());
+                assert!(values.iter().all(|value| low <= *value && *value <= high), "{text}");
+                complete += 1;
+            }
+        }
+        assert!(complete > 0, "{each}");
+    }
+    let fine = r#"{"type": "number", "multipleOf": 0.0007, "minimum": 0, "maximum": 1}"#;
+    let config = config(Grammar::json_schema(fine).unwrap(), 1.0, 7);
+    let (text, finish) = say(&mut runner, &config);
+    if finish == Finish::Stop {
+        let steps = text.parse::<f64>().unwrap() / 0.0007;
+        assert!((steps - steps.round()).abs() < 1e-9, "{text}");
     }
 }
 
@@ -263,6 +297,8 @@ fn self_references_match_no_text() {
 fn unsupported_schemas_are_errors() {
     assert!(Grammar::json_schema("[]").is_err());
     assert!(Grammar::json_schema("{").is_err());
+    let far = Grammar::json_schema(r#"{"type": "number", "minimum": 1e19}"#).unwrap_err();
+    assert!(far.to_string().contains("'minimum' is 1"), "{far}");
     // The parser has an option to ignore unknown keywords.
     assert!(Grammar::json_schema(r#"{"x-guidance": {"lenient": true}, "oneOf": []}"#).is_err());
     assert!(Grammar::json_schema(&format!("{{\"a\": \"{}\"}}", "x".repeat(1 << 20))).is_err());
@@ -285,6 +321,11 @@ fn unsupported_schemas_are_errors() {
         (r#"{"type": "string", "pattern": "(a"}"#, "(a\n    ^\nerror: unclosed group"),
         (r#"{"type": "integer", "minimum": 3, "maximum": 2}"#, ""),
         (r#"{"type": "sausage"}"#, "sausage"),
+        (r#"{"type": "number", "minimum": 2e18}"#, "within ±1e18"),
+        (
+            r#"{"type": "string", "format": "email", "pattern": "^\\S+@\\S+\\.\\S+$", "maxLength": 254}"#,
+            "leave one of them out",
+        ),
     ] {
         let grammar = Grammar::json_schema(schema).unwrap();
         let refused = runner.generate("a", &config(grammar, 1.0, 1), |_| ());

@@ -51,7 +51,7 @@ fn unique<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let floating = input.scalar_type.is_floating();
     let entries = scratch::take::<E>(ctx, input.numel())?;
     fill(&input, 0, 1, false, entries);
-    entries.sort_unstable();
+    super::blocks::sort(ctx.parallel(), entries);
     let entries = &*entries;
     let same = |a: &E, b: &E| a.key() == b.key() && !(floating && a.key() == E::NAN);
     let count = entries.chunk_by(same).count();

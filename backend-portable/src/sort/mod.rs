@@ -1,6 +1,7 @@
 //! Sorting, selection and searching: operators that compare values, or whose output size depends on
 //! the data.
 
+mod blocks;
 pub mod distinct;
 pub mod keys;
 pub mod order;

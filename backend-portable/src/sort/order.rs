@@ -1,5 +1,6 @@
 //! Order statistics: sort, topk, kthvalue, median, mode, cummax and cummin.
 
+use super::blocks;
 use super::keys::{Entry, fill, is_wide};
 use crate::compute::split::is_cancelled;
 use crate::number::unsupported;
@@ -273,8 +274,8 @@ pub(super) fn put_index(out: &mut TensorMut, at: isize, index: i64) {
 }
 
 fn sort_all<E: Entry>(ctx: &mut Invoke, call: Call, descending: usize) -> Result<(), KernelError> {
-    let descending = ctx.bool(descending)?;
-    each_line::<E>(ctx, call, descending, usize::MAX, &|entries| entries.sort_unstable())
+    let (descending, parallel) = (ctx.bool(descending)?, ctx.parallel());
+    each_line::<E>(ctx, call, descending, usize::MAX, &|entries| blocks::sort(parallel, entries))
 }
 
 fn sort<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -290,12 +291,13 @@ fn topk<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let largest = ctx.bool(3)?;
     // A zero-dim tensor has one value, whatever `k` is.
     let count = if ctx.info(0)?.rank() == 0 { 1 } else { count };
+    let parallel = ctx.parallel();
     each_line::<E>(ctx, TOPK, largest, count, &|entries| {
         if count < entries.len() {
             entries.select_nth_unstable(count);
         }
         if let Some(first) = entries.get_mut(..count) {
-            first.sort_unstable();
+            blocks::sort(parallel, first);
         }
     })
 }
@@ -322,8 +324,9 @@ fn nanmedian_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn mode<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     each_line::<E>(ctx, MEDIAN, false, 1, &|entries| {
-        entries.sort_unstable();
+        blocks::sort(parallel, entries);
         let (mut longest, mut found) = (0, 0);
         let mut from = 0;
         for run in entries.chunk_by(|a, b| a.key() == b.key()) {

@@ -127,7 +127,7 @@ fn pieces(sound: &AudioClip, info: &TensorInfo) -> Result<Tensor, Failure> {
             seconds(LogMel::samples(frames).saturating_mul(max))
         )));
     }
-    let whole = LogMel::new(bins)?.features(sound.samples(), frames * count);
+    let whole = LogMel::new(bins)?.features(sound.samples(), frames * count)?;
     // From `[bins, segments * frames]` to `[segments, bins, frames]`.
     let mut features = Vec::with_capacity(whole.len());
     for piece in 0..count {
@@ -155,7 +155,8 @@ mod tests {
         let (bins, frames) = (8, 10);
         let long = pieces(&sound(4000), &info(&[4, 8, 10])).unwrap();
         assert_eq!(long.shape(), [3, 8, 10]);
-        let whole = LogMel::new(bins).unwrap().features(sound(4000).samples(), 3 * frames);
+        let mel = LogMel::new(bins).unwrap();
+        let whole = mel.features(sound(4000).samples(), 3 * frames).unwrap();
         let long = long.as_slice::<f32>().unwrap();
         for piece in 0..3 {
             for bin in 0..bins {

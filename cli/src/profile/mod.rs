@@ -1,7 +1,7 @@
 //! `torchlet profile`.
 
 mod roofline;
-mod source;
+pub(crate) mod source;
 mod tables;
 mod work;
 
@@ -163,7 +163,8 @@ fn record(arguments: &ProfileArguments, path: &Path) -> Result<Recorded, Failure
     let name = model::choose_method(&module, arguments.method.as_deref())?;
     let mut budget = model::budget(&mut module, &name, &arguments.model_options)?;
     let values = bench::inputs(&module, &name, &arguments.inputs, &mut budget)?;
-    let work = Work::of(&module, &name, &values);
+    let mut work = Work::of(&module, &name, &values);
+    work.find_earlier_roofs(arguments.roofline, &arguments.model_options);
     let (is_as_exported, threads) = (is_as_exported(&module), module.threads());
     let origins = origins(&module, &name);
     let mut method = module.method(&name)?;

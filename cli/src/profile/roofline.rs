@@ -2,8 +2,9 @@
 //! multiplications, memory bandwidth with additions of tensors that exceed the caches.
 //!
 //! Both are single-call programs that run like any other, so the rates are what torchlet itself
-//! reaches with the same number of threads. Measuring lasts about half a second. The rates are not
-//! cached, because clocks and load change over time.
+//! reaches with the same number of threads. Measuring lasts about half a second, before and after the
+//! program's runs; the larger rates count. They are not cached, because clocks and load change over
+//! time.
 
 use super::work::{Amount, is_work};
 use crate::arguments::{ModelOptions, Roofline};
@@ -56,6 +57,15 @@ impl Roof {
         arithmetic.max(amount.bytes / nanosecond(self.bytes))
     }
 
+    /// The larger of each rate, if both were measured in the same element type.
+    pub(super) fn larger(self, other: &Roof) -> Self {
+        if self.measured != other.measured {
+            return self;
+        }
+        let operations = self.operations.max(other.operations);
+        Roof { operations, bytes: self.bytes.max(other.bytes), ..self }
+    }
+
     fn modelled(rates: Rates) -> Self {
         Roof { operations: rates.operations, bytes: rates.bytes, measured: None }
     }
@@ -97,7 +107,8 @@ const SIDES: [i32; 5] = [256, 512, 1024, 2048, 4096];
 /// largest caches hold.
 const LENGTHS: [i32; 4] = [1 << 22, 1 << 23, 1 << 24, 1 << 25];
 
-fn measured(
+/// Measures the peak rates of a processor. `None` if the device has no clock.
+pub(super) fn measured(
     processor: Processor,
     scalar_type: ScalarType,
     options: &ModelOptions,
@@ -399,6 +410,15 @@ mod tests {
         // From the slowest processors in use to more than any thread can reach.
         assert!((1e7..1e13).contains(&roof.operations), "{roof:?}");
         assert!((1e7..1e13).contains(&roof.bytes), "{roof:?}");
+    }
+
+    #[test]
+    fn the_larger_of_each_rate_counts() {
+        let roof = |operations, bytes, measured| Roof { operations, bytes, measured };
+        let (float, half) = (Some(ScalarType::Float), Some(ScalarType::Half));
+        let after = roof(5.0, 2.0, float);
+        assert_eq!(after.larger(&roof(3.0, 4.0, float)), roof(5.0, 4.0, float));
+        assert_eq!(after.larger(&roof(9.0, 4.0, half)), after);
     }
 
     #[test]

@@ -180,9 +180,9 @@ fn roofline(report: &Report) {
         percent(all.bound / report.profile.total().p50.max(1.0)),
     );
     if all.bound > report.profile.total().p50.max(1.0) {
-        let what = "the run is faster than these rates allow, which were measured after it: \
-                    another process was running then, or its data fits the caches; profile again \
-                    on an idle machine";
+        let what = "the run is faster than these rates allow, the larger of those before and after \
+                    it: other processes were running then, or its data fits the caches; profile \
+                    again on an idle machine";
         println!("  {}", paint(WARN, what));
     }
     if report.work.roofs.values().any(|roof| roof.measured.is_some()) {
@@ -263,6 +263,8 @@ pub(super) fn object(report: &Report) -> Value {
     let row = |row: &Row| {
         let bounded = report.work.bounded(row);
         let Amount { operations, bytes } = bounded.amount;
+        // A share above 1 says nothing but that the measured rates are too low for this row.
+        let share = bounded.share(row.statistics().p50);
         json!({
             "name": row.name,
             "detail": row.detail,
@@ -273,7 +275,8 @@ pub(super) fn object(report: &Report) -> Value {
             "nanoseconds": statistics(row.statistics()),
             "operations": operations,
             "bytes": bytes,
-            "roof_share": bounded.share(row.statistics().p50),
+            "roof_share": share.map(|share| share.min(1.0)),
+            "exceeds_roof": share.map(|share| share > 1.0),
             "module": report.module(row),
         })
     };

@@ -1,6 +1,6 @@
 //! Work of calls, and the time that it requires on a processor.
 
-use super::roofline::{Processor, Roof, roof};
+use super::roofline::{Processor, Roof, measured, roof};
 use crate::arguments::{ModelOptions, Roofline};
 use crate::model;
 use std::collections::BTreeMap;
@@ -56,6 +56,8 @@ pub(super) struct Work {
     /// Number of rows that compute on a device, and the name of the longest, by call.
     device_rows: BTreeMap<Number, (usize, String)>,
     pub(super) roofs: BTreeMap<Processor, Roof>,
+    /// Peak rates measured before the program ran.
+    earlier: BTreeMap<Processor, Roof>,
     /// Whether inputs were smaller than the shapes in the program, so that the work is unknown.
     pub(super) has_smaller_inputs: bool,
 }
@@ -100,6 +102,30 @@ impl Work {
         work
     }
 
+    /// Measures the processors that the program may run on, before it does. Load from other
+    /// processes makes rates too low: [`Self::find_roofs`] measures again and keeps the larger ones.
+    pub(super) fn find_earlier_roofs(&mut self, how: Roofline, options: &ModelOptions) {
+        let mut all = Calls::default();
+        for calls in self.calls.values() {
+            all.amount.add(calls.amount);
+            all.fp16.add(calls.fp16);
+        }
+        let has_device = model::device(options).is_some();
+        for processor in [Processor::Cpu, Processor::Gpu] {
+            if !matches!(how, Roofline::Measured)
+                || all.amount == Amount::default()
+                || (processor == Processor::Gpu && !has_device)
+            {
+                continue;
+            }
+            let scalar_type = measured_type(processor, all.amount, all.fp16);
+            // Failures are reported by the measurement after the runs.
+            if let Ok(Some(found)) = measured(processor, scalar_type, options) {
+                self.earlier.insert(processor, found);
+            }
+        }
+    }
+
     /// Measures the processors that the calls of a profile ran on.
     pub(super) fn find_roofs(
         &mut self,
@@ -118,10 +144,10 @@ impl Work {
             if all == Amount::default() {
                 continue;
             }
-            let is_fp16 = processor == Processor::Gpu && fp16.operations > all.operations / 2.0;
-            let scalar_type = if is_fp16 { ScalarType::Half } else { ScalarType::Float };
+            let scalar_type = measured_type(processor, all, fp16);
             if let Some(found) = roof(how, processor, scalar_type, options, threads) {
-                self.roofs.insert(processor, found);
+                let earlier = self.earlier.get(&processor);
+                self.roofs.insert(processor, earlier.map_or(found, |it| found.larger(it)));
             }
         }
     }
@@ -212,6 +238,13 @@ fn have_max_size(module: &Module, method: &str, values: &[Value]) -> bool {
 /// Whether a part of a delegate computes; transfers have indices of another kind.
 pub(super) fn is_work(row: &Row) -> bool {
     row.name.contains("::") || row.name.contains('.')
+}
+
+/// Element type whose arithmetic rate bounds a program: float, or half precision for most of the
+/// work of a GPU.
+fn measured_type(processor: Processor, all: Amount, fp16: Amount) -> ScalarType {
+    let is_fp16 = processor == Processor::Gpu && fp16.operations > all.operations / 2.0;
+    if is_fp16 { ScalarType::Half } else { ScalarType::Float }
 }
 
 #[cfg(test)]

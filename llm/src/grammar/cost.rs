@@ -68,9 +68,6 @@ const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveM
 const LENGTHS: [&str; 2] = ["minLength", "maxLength"];
 /// Maximum decimals of `multipleOf`. llguidance computes with 32-bit powers of ten.
 const MAX_DECIMALS: u32 = 8;
-/// Exclusive limit of the magnitude of integer bounds. llguidance converts them to `i64` and
-/// negates them: others saturate, and would permit values outside the bounds.
-const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
 /// Maximum nesting of values whose patterns are tracked separately. Deeper patterns are attributed
 /// to the enclosing value.
 const MAX_TRACKED_LEVELS: u32 = 32;
@@ -272,28 +269,12 @@ impl<'a> Cost<'a> {
     }
 }
 
-/// Fails if llguidance cannot represent a string length, or would change a bound of integers.
+/// Fails if llguidance cannot represent a string length. (`bounds.rs` checks those of numbers.)
 fn representable(fields: &Map<String, Value>) -> Result<(), String> {
     for key in LENGTHS {
         let Some(length) = fields.get(key).and_then(Value::as_f64) else { continue };
         if length > f64::from(u32::MAX) {
             return Err(format!("'{key}' is {length}, more than {}", u32::MAX));
-        }
-    }
-    if fields.get("type").and_then(Value::as_str) == Some("number") {
-        return Ok(());
-    }
-    for key in BOUNDS {
-        let Some(value) = fields.get(key) else { continue };
-        let Some(bound) = value.as_f64() else { continue };
-        // Integers stay below the limit anyway.
-        let is_upper = matches!(key, "maximum" | "exclusiveMaximum");
-        let is_kept = match value.as_i64() {
-            Some(bound) => bound > i64::MIN,
-            None => bound > -INTEGER_BOUND && (bound < INTEGER_BOUND || is_upper),
-        };
-        if !is_kept {
-            return Err(format!("'{key}' is {value}, outside of the range of 64-bit integers"));
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ mod tiles;
 pub use resize::Filter;
 pub use tiles::{Piece, Tiling};
 
-use crate::error::Error;
+use crate::error::{self, Error};
 
 /// Limits on the side length in pixels and on the bytes of an image: sizes in files are untrusted.
 const MAX_SIDE: usize = 1 << 15;
@@ -38,7 +38,7 @@ impl RgbImage {
     /// A black image.
     fn black(width: usize, height: usize) -> Result<Self, Error> {
         let bytes = bytes_of(width, height)?;
-        Ok(RgbImage { width, height, pixels: vec![0; bytes] })
+        Ok(RgbImage { width, height, pixels: error::filled(0, bytes, "an image")? })
     }
 
     /// Width in pixels.
@@ -58,14 +58,17 @@ impl RgbImage {
 
     /// Converts to planar floats (CHW), as most encoders expect: values are scaled to 0..1 and
     /// normalized as `(value - mean) / std`.
-    pub fn planes(&self, mean: [f32; 3], std: [f32; 3]) -> Vec<f32> {
+    ///
+    /// # Errors
+    /// Too little memory is left.
+    pub fn planes(&self, mean: [f32; 3], std: [f32; 3]) -> Result<Vec<f32>, Error> {
         let pixels = self.pixels.as_chunks::<3>().0;
-        let mut planes = Vec::with_capacity(self.pixels.len());
+        let mut planes = error::reserve(self.pixels.len(), "an image as floats")?;
         for (channel, (mean, std)) in mean.into_iter().zip(std).enumerate() {
             let values = pixels.iter().filter_map(|pixel| pixel.get(channel));
             planes.extend(values.map(|value| (f32::from(*value) / 255.0 - mean) / std));
         }
-        planes
+        Ok(planes)
     }
 
     /// Crops a rectangle, which must be inside the image.
@@ -115,8 +118,8 @@ mod tests {
     fn planes_are_per_channel() {
         let picture = RgbImage::from_rgb(2, 1, vec![255, 0, 51, 0, 255, 102]).unwrap();
         let plain = [1.0, 0.0, 0.0, 1.0, 0.2, 0.4];
-        assert_eq!(picture.planes([0.0; 3], [1.0; 3]), plain);
-        let scaled = picture.planes([0.5, 0.0, 0.2], [0.5, 2.0, 0.2]);
+        assert_eq!(picture.planes([0.0; 3], [1.0; 3]).unwrap(), plain);
+        let scaled = picture.planes([0.5, 0.0, 0.2], [0.5, 2.0, 0.2]).unwrap();
         assert_eq!(scaled, [1.0, -1.0, 0.0, 0.5, 0.0, 1.0]);
         assert!(RgbImage::from_rgb(2, 1, vec![0; 5]).is_err());
         assert!(RgbImage::from_rgb(0, 1, Vec::new()).is_err());

@@ -7,7 +7,7 @@
 //! weights in units of 2⁻²² and rounding to bytes in between.
 
 use super::{MAX_BYTES, RgbImage};
-use crate::error::Error;
+use crate::error::{self, Error};
 use std::f64::consts::PI;
 use std::ops::Range;
 
@@ -103,10 +103,14 @@ impl RgbImage {
             return Err(Error::Image { message });
         }
         let narrowed: Vec<u8> = match width == self.width {
-            true => self.pixels.clone(),
+            true => {
+                let mut copy = error::reserve(self.pixels.len(), "a resized image")?;
+                copy.extend_from_slice(&self.pixels);
+                copy
+            }
             false => {
                 let windows = filter.windows(self.width, width);
-                let mut narrowed = Vec::with_capacity(between);
+                let mut narrowed = error::reserve(between, "a resized image")?;
                 for row in self.pixels.chunks_exact(3 * self.width) {
                     let pixels = row.as_chunks::<3>().0;
                     for (range, weights) in &windows {

@@ -1,6 +1,6 @@
 //! Log-mel spectrograms, the input features of Whisper and similar models.
 
-use crate::error::Error;
+use crate::error::{self, Error};
 use std::f64::consts::PI;
 
 /// Sample rate in Hz; window length and hop length in samples.
@@ -51,7 +51,10 @@ impl LogMel {
 
     /// Computes features of shape `[bins, frames]`. A shorter sound is padded with silence, and a
     /// longer one is truncated.
-    pub fn features(&self, samples: &[f32], frames: usize) -> Vec<f32> {
+    ///
+    /// # Errors
+    /// Too little memory is left.
+    pub fn features(&self, samples: &[f32], frames: usize) -> Result<Vec<f32>, Error> {
         let total = LogMel::samples(frames);
         let half = WINDOW / 2;
         // Reflection padding.
@@ -67,7 +70,8 @@ impl LogMel {
                 0.0
             }
         };
-        let mut made = vec![0.0f32; frames.saturating_mul(self.bins)];
+        let count = frames.saturating_mul(self.bins);
+        let mut made: Vec<f32> = error::filled(0.0, count, "the features of a sound")?;
         let mut loudest = f32::NEG_INFINITY;
         let (mut input, mut output) = (vec![[0.0; 2]; WINDOW], vec![[0.0; 2]; WINDOW]);
         for frame in 0..frames {
@@ -88,7 +92,7 @@ impl LogMel {
         for value in &mut made {
             *value = (value.max(loudest - 8.0) + 4.0) / 4.0;
         }
-        made
+        Ok(made)
     }
 
     /// Mixed-radix FFT over every `stride`th input element, with the length of `output`.
@@ -166,9 +170,10 @@ mod tests {
     #[test]
     fn silence_has_features_and_no_frames_have_none() {
         let mel = LogMel::new(80).unwrap();
-        assert!(mel.features(&[], 5).iter().all(|value| *value == -1.5));
-        assert_eq!(mel.features(&[0.5; 100], 0), [0.0f32; 0]);
-        assert_eq!(mel.features(&[0.5; 100], 1).len(), 80);
+        assert!(mel.features(&[], 5).unwrap().iter().all(|value| *value == -1.5));
+        assert_eq!(mel.features(&[0.5; 100], 0).unwrap(), [0.0f32; 0]);
+        assert!(matches!(mel.features(&[], usize::MAX), Err(Error::Overloaded { .. })));
+        assert_eq!(mel.features(&[0.5; 100], 1).unwrap().len(), 80);
         assert!(LogMel::new(0).is_err() && LogMel::new(202).is_err());
     }
 }

@@ -277,7 +277,7 @@ impl Transcriber {
 
     /// Runs the encoder on a chunk.
     fn encode_chunk(&mut self, samples: &[f32], stats: &mut Stats) -> Result<Encoded, Error> {
-        let features = self.mel.features(samples, self.frames);
+        let features = self.mel.features(samples, self.frames)?;
         let bytes = elements(self.features.scalar_type, &features).ok_or_else(|| {
             let found = self.features.scalar_type;
             Error::interface(

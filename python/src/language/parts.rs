@@ -99,10 +99,10 @@ impl RgbImage {
             };
             let values = match info.scalar_type {
                 ScalarType::Byte => {
-                    let values = tile.planes([0.0; 3], [1.0; 3]).into_iter();
+                    let values = tile.planes([0.0; 3], [1.0; 3])?.into_iter();
                     values.map(|value| (value * 255.0).round()).collect()
                 }
-                _ => tile.planes(self.mean, self.std),
+                _ => tile.planes(self.mean, self.std)?,
             };
             let tensor = torchlet::Tensor::from_vec(&shape, values)?.to_type(info.scalar_type)?;
             Ok(Part::Image(tensor))
