@@ -38,6 +38,7 @@ pub mod front;
 pub mod graph;
 pub mod import;
 mod in_place;
+pub mod infer;
 pub mod lower;
 pub mod method;
 mod named;
