@@ -173,6 +173,7 @@ pub(super) fn rule(operator: O) -> Option<Rule> {
             |call| one(call.tensor(0)?.scalar_type, call.broadcast(&[0, 1])?)
         }
         O::PRELU => prelu,
+        O::GLU => glu,
         _ => return None,
     })
 }
@@ -233,4 +234,14 @@ fn prelu(call: &Call<'_>) -> Results {
         ));
     }
     one(input.scalar_type, input.sizes)
+}
+
+fn glu(call: &Call<'_>) -> Results {
+    let TensorType { scalar_type, mut sizes } = call.tensor(0)?;
+    let dim = call.dim(1, sizes.len())?;
+    match sizes.get_mut(dim) {
+        Some(size) if *size % 2 == 0 => *size /= 2,
+        _ => return Err(format!("shape {sizes:?}: expected an even size of dim {dim}")),
+    }
+    one(scalar_type, sizes)
 }

@@ -1,0 +1,340 @@
+//! Devices: they compile what was recorded, keep the programs, and run them.
+
+use super::node::{Cell, Given, Recorded, Value, lock};
+use super::program::{Plan, program};
+use crate::error::Error;
+use crate::module::Module;
+use crate::processor::RunOn;
+use crate::tensor::Tensor as HostTensor;
+use crate::threads::Threads;
+use crate::value::Value as HostValue;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use torchlet_graph::Location;
+use torchlet_graph::infer::TensorType;
+
+/// Maximum number of calls that are compiled as one program. Longer records run in pieces, which
+/// bounds the time of compiling; pieces of the same structure are compiled once.
+const MAX_CALLS: usize = 1024;
+/// Number of compiled programs that a device keeps, by default.
+const PROGRAMS: usize = 64;
+
+/// Device that computes recorded tensors. Clones are the same device.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    run_on: RunOn,
+    is_strict: bool,
+    threads: OnceLock<Threads>,
+    programs: Mutex<Programs>,
+}
+
+/// Compiled programs by their structure.
+struct Programs {
+    found: HashMap<Vec<u64>, Compiled>,
+    capacity: usize,
+    clock: u64,
+    stats: Stats,
+    /// Operators that the CPU computes for the device.
+    fallbacks: BTreeSet<String>,
+}
+
+struct Compiled {
+    module: Module,
+    used: u64,
+}
+
+/// What a device did so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Number of programs that were compiled.
+    pub compiled: u64,
+    /// Number of programs that ran.
+    pub runs: u64,
+    /// Number of calls in these programs, before fusion.
+    pub calls: u64,
+}
+
+impl Device {
+    fn new(run_on: RunOn, is_strict: bool) -> Self {
+        let programs = Programs {
+            found: HashMap::new(),
+            capacity: PROGRAMS,
+            clock: 0,
+            stats: Stats::default(),
+            fallbacks: BTreeSet::new(),
+        };
+        let (threads, programs) = (OnceLock::new(), Mutex::new(programs));
+        Device(Arc::new(Inner { run_on, is_strict, threads, programs }))
+    }
+
+    /// Returns the CPU.
+    pub fn cpu() -> Self {
+        static CPU: LazyLock<Device> = LazyLock::new(|| Device::new(RunOn::Cpu, false));
+        CPU.clone()
+    }
+
+    /// Returns the first Vulkan device.
+    ///
+    /// # Errors
+    /// No Vulkan device is usable, or torchlet was built without the feature `vulkan`.
+    pub fn vulkan() -> Result<Self, Error> {
+        Device::named("vulkan")
+    }
+
+    /// Returns the first device of a [device API](crate::DEVICE_APIS), by its name, or the CPU.
+    ///
+    /// # Errors
+    /// No device of the API is usable, or this build lacks it.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        static DEVICES: Mutex<BTreeMap<&str, Device>> = Mutex::new(BTreeMap::new());
+        let fail = |reason: String| Error::NoDevice { name: name.into(), reason };
+        let run_on: RunOn = name.parse().map_err(|error| fail(format!("{error}")))?;
+        let RunOn::Device(name) = run_on else {
+            return match run_on {
+                RunOn::Cpu => Ok(Device::cpu()),
+                _ => Err(fail("expected the name of a device".into())),
+            };
+        };
+        if let Some(device) = lock(&DEVICES).get(name) {
+            return Ok(device.clone());
+        }
+        let backend = crate::device_backend(name).ok_or_else(|| fail("no such device".into()))?;
+        backend.is_available().map_err(|error| fail(error.to_string()))?;
+        Ok(lock(&DEVICES).entry(name).or_insert_with(|| Device::new(run_on, false)).clone())
+    }
+
+    /// Returns the same device, which refuses operators that it lacks instead of computing them on
+    /// the CPU. Tensors of the two devices do not mix.
+    #[must_use]
+    pub fn strict(&self) -> Self {
+        Device::new(self.0.run_on, true)
+    }
+
+    /// Name of the device: `cpu`, or the name of its API.
+    pub fn name(&self) -> &'static str {
+        self.0.run_on.name()
+    }
+
+    /// Counts of compiled programs and runs.
+    pub fn stats(&self) -> Stats {
+        lock(&self.0.programs).stats
+    }
+
+    /// Names of the operators that the CPU computed for this device, because it lacks them. Empty
+    /// for the CPU and for [strict](Self::strict) devices.
+    pub fn fallbacks(&self) -> Vec<String> {
+        lock(&self.0.programs).fallbacks.iter().cloned().collect()
+    }
+
+    /// Sets how many compiled programs the device keeps. Default: 64. The least recently used ones
+    /// are dropped, with their copies of weights.
+    pub fn set_program_cache(&self, programs: usize) {
+        let mut state = lock(&self.0.programs);
+        state.capacity = programs.max(1);
+        state.trim();
+    }
+
+    /// Drops all compiled programs.
+    pub fn clear_program_cache(&self) {
+        lock(&self.0.programs).found.clear();
+    }
+
+    /// Computes a value, and whatever else is needed again of the calls that it depends on.
+    pub(super) fn compute(&self, target: &Value) -> Result<HostTensor, Error> {
+        if let Some((operator, reason)) = target.cell.failure() {
+            return Err(Error::Call { operator, reason });
+        }
+        if let Some(known) = target.result() {
+            return Ok(known);
+        }
+        // One thread computes at a time; others find the results.
+        let mut programs = lock(&self.0.programs);
+        let steps = steps(std::slice::from_ref(target));
+        let uses = Uses::of(&steps);
+        for at in (0..steps.len()).step_by(MAX_CALLS) {
+            let end = steps.len().min(at + MAX_CALLS);
+            let piece = &steps[at..end];
+            let plan = Plan::of(piece, &uses.outputs(piece, end, target));
+            let made = self.run(&mut programs, &plan)?;
+            for (value, tensor) in plan.outputs().zip(made) {
+                value.cell.set([(value.index, tensor)]);
+            }
+        }
+        drop(programs);
+        let missing = || Error::Kind { expected: "tensor", found: "None" };
+        target.result().ok_or_else(missing)
+    }
+
+    fn run(&self, programs: &mut Programs, plan: &Plan<'_>) -> Result<Vec<HostTensor>, Error> {
+        programs.clock += 1;
+        let clock = programs.clock;
+        if !programs.found.contains_key(plan.key()) {
+            let module = self.compile(plan, &mut programs.fallbacks)?;
+            programs.stats.compiled += 1;
+            programs.found.insert(plan.key().to_vec(), Compiled { module, used: clock });
+            programs.trim();
+        }
+        programs.stats.runs += 1;
+        programs.stats.calls += plan.calls() as u64;
+        let missing = || Error::Kind { expected: "program", found: "None" };
+        let compiled = programs.found.get_mut(plan.key()).ok_or_else(missing)?;
+        compiled.used = clock;
+        let outputs = compiled.module.forward(plan.inputs()?)?;
+        outputs.into_iter().map(HostValue::into_tensor).collect()
+    }
+
+    /// Compiles a program for this device.
+    fn compile(&self, plan: &Plan<'_>, fallbacks: &mut BTreeSet<String>) -> Result<Module, Error> {
+        let bytes = program(plan)?;
+        let threads = self.0.threads.get_or_init(|| Threads::start(None)).parallel().clone();
+        let builder = Module::builder().parallel(threads).run_on(self.0.run_on);
+        let module = builder.memory_limit(u64::MAX).from_bytes(bytes)?;
+        let RunOn::Device(name) = self.0.run_on else { return Ok(module) };
+        let own = crate::device_backend(name).map(|backend| backend.name());
+        let mut missing = BTreeSet::new();
+        for method in module.plan().into_iter().flat_map(|report| &report.methods) {
+            for call in &method.calls {
+                let backend = match call.location {
+                    Location::Device(index) => method.delegates.get(index).map(String::as_str),
+                    _ => None,
+                };
+                if backend != own {
+                    missing.insert((call.operator.clone(), call.reason.clone()));
+                }
+            }
+        }
+        if let (true, Some((operator, reason))) = (self.0.is_strict, missing.first()) {
+            let names: BTreeSet<&str> = missing.iter().map(|(name, _)| name.as_str()).collect();
+            let names: Vec<&str> = names.into_iter().collect();
+            let because = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+            let reason = format!("the device {self} lacks {}{because}", names.join(", "));
+            return Err(Error::Call { operator: operator.clone(), reason });
+        }
+        for (operator, reason) in missing {
+            if !fallbacks.contains(&operator) {
+                super::warn(&format!("{operator} runs on the CPU, not on {self}: {reason}"));
+                fallbacks.insert(operator);
+            }
+        }
+        Ok(module)
+    }
+}
+
+impl Programs {
+    fn trim(&mut self) {
+        while self.found.len() > self.capacity {
+            let oldest = self.found.iter().min_by_key(|(_, program)| program.used);
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else { return };
+            self.found.remove(&key);
+        }
+    }
+}
+
+/// A call that has to be computed.
+pub(super) type Step = (Arc<Cell>, Arc<Recorded>);
+
+/// Returns the calls that some values depend on and that are not computed, in execution order.
+pub(super) fn steps(targets: &[Value]) -> Vec<Step> {
+    let mut found: Vec<Step> = Vec::new();
+    let mut seen: HashSet<u64> = HashSet::new();
+    // Calls whose arguments are being visited, with the arguments that are left.
+    let mut work: Vec<(Step, std::vec::IntoIter<Value>)> = Vec::new();
+    let mut visit = |value: &Value| {
+        if value.result().is_some() || !seen.insert(value.cell.id) {
+            return None;
+        }
+        let recorded = value.cell.recorded()?;
+        let values: Vec<Value> = recorded.args.iter().flat_map(Given::values).cloned().collect();
+        Some(((value.cell.clone(), recorded), values.into_iter()))
+    };
+    for target in targets {
+        work.extend(visit(target));
+        while let Some((step, mut left)) = work.pop() {
+            match left.next() {
+                Some(value) => {
+                    work.push((step, left));
+                    work.extend(visit(&value));
+                }
+                None => found.push(step),
+            }
+        }
+    }
+    found
+}
+
+/// Uses of the results of calls, by the calls themselves.
+struct Uses {
+    /// Number of references to each cell.
+    counts: HashMap<u64, usize>,
+    /// Index of the last call that reads a result.
+    last: HashMap<(u64, usize), usize>,
+}
+
+impl Uses {
+    fn of(steps: &[Step]) -> Self {
+        let (mut counts, mut last) = (HashMap::new(), HashMap::new());
+        for (at, (_, recorded)) in steps.iter().enumerate() {
+            for value in recorded.args.iter().flat_map(Given::values) {
+                *counts.entry(value.cell.id).or_default() += 1;
+                last.insert((value.cell.id, value.index), at);
+            }
+        }
+        Uses { counts, last }
+    }
+
+    /// Returns the results of a piece of the calls, which ends at `end`, that are read later: by
+    /// other pieces, by calls outside, or by the user, who holds tensors with them.
+    fn outputs(&self, piece: &[Step], end: usize, target: &Value) -> Vec<Value> {
+        let mut found = Vec::new();
+        for (cell, _) in piece {
+            let inside = self.counts.get(&cell.id).copied().unwrap_or(0);
+            let is_target = cell.id == target.cell.id;
+            // One reference is the step itself, and `target` is another.
+            let own = 1 + usize::from(is_target);
+            let holders = cell.holders.load(Ordering::Relaxed);
+            let is_shared = Arc::strong_count(cell) > inside + holders + own;
+            for index in 0..cell.types.len() {
+                let is_read = self.last.get(&(cell.id, index)).is_some_and(|last| *last >= end);
+                let is_target = is_target && index == target.index;
+                if (is_shared || is_read || is_target || cell.is_wanted(index))
+                    && cell.result(index).is_none()
+                {
+                    found.push(Value { cell: cell.clone(), index });
+                }
+            }
+        }
+        found
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Device {}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        if self.0.is_strict { f.write_str(" (strict)") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self})")
+    }
+}
+
+/// Dtype and shape of a value, for keys.
+pub(super) fn type_words(own: &TensorType, words: &mut Vec<u64>) {
+    words.extend([own.scalar_type as u64, own.sizes.len() as u64]);
+    words.extend(own.sizes.iter().map(|size| *size as u64));
+}

@@ -1,0 +1,263 @@
+//! Lazy tensors compute what PyTorch computes, compile a loop once, and survive hostile use. The
+//! comments have the expressions in Python whose values the tests expect.
+
+#![cfg(feature = "lazy")]
+
+use torchlet::lazy::{Arg, At, Device, Graph, Tensor};
+use torchlet::{Error, ScalarType};
+
+fn ints(shape: &[usize]) -> Tensor {
+    let count: usize = shape.iter().product();
+    let elements: Vec<f32> = (0..count).map(|it| it as f32).collect();
+    Tensor::from_slice(shape, &elements).unwrap()
+}
+
+fn floats(tensor: &Tensor) -> Vec<f32> {
+    tensor.to_vec().unwrap()
+}
+
+fn reason(result: Result<Tensor, Error>) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[test]
+fn calls_are_computed_when_they_are_read() {
+    let (a, b) = (ints(&[2, 3]), ints(&[3, 2]));
+    let product = a.matmul(&b).unwrap();
+    assert_eq!((product.shape(), product.scalar_type()), (vec![2, 2], ScalarType::Float));
+    // a @ b + 1
+    assert_eq!(floats(&(&product + 1.0)), [11.0, 14.0, 29.0, 41.0]);
+    // The product was not kept by the first run, since ... it was: `product` is alive.
+    assert_eq!(floats(&product), [10.0, 13.0, 28.0, 40.0]);
+}
+
+#[test]
+fn a_loop_compiles_once() {
+    let device = Device::cpu().strict();
+    let weight = ints(&[3, 3]).to(&device).unwrap().into_weight().unwrap();
+    let mut x = ints(&[2, 3]).to(&device).unwrap();
+    let before = device.stats();
+    for round in 0..5 {
+        // A number that changes is a tensor.
+        let scale = Tensor::scalar(0.1f32 * round as f32).unwrap();
+        x = (x.matmul(&weight).unwrap() * scale).tanh().unwrap();
+        x.to_vec::<f32>().unwrap();
+    }
+    let after = device.stats();
+    assert_eq!((after.compiled - before.compiled, after.runs - before.runs), (1, 5));
+}
+
+#[test]
+fn shared_results_are_computed_once() {
+    let device = Device::cpu().strict();
+    let x = ints(&[4]).to(&device).unwrap();
+    let shared = x.exp().unwrap();
+    let (one, other) = (&shared + 1.0, &shared * 2.0);
+    one.to_vec::<f32>().unwrap();
+    let calls = device.stats().calls;
+    other.to_vec::<f32>().unwrap();
+    // Only the multiplication was left.
+    assert_eq!(device.stats().calls - calls, 1);
+    // Intermediate results that nobody holds are not kept.
+    let (sum, runs) = ((x.sin().unwrap() + 1.0).cos().unwrap(), device.stats().runs);
+    sum.to_vec::<f32>().unwrap();
+    assert_eq!(device.stats().runs - runs, 1);
+}
+
+#[test]
+fn dtypes_are_promoted_as_in_pytorch() {
+    let int = Tensor::from_slice(&[2], &[1i32, 2]).unwrap();
+    let long = Tensor::from_slice(&[2], &[1i64, 2]).unwrap();
+    let float = Tensor::from_slice(&[2], &[1.5f32, 2.0]).unwrap();
+    let flag = Tensor::from_tensor(torchlet::Tensor::from_bools(&[2], &[true, false]).unwrap());
+    let flag = flag.unwrap();
+    for (made, expected) in [
+        (&int + &long, ScalarType::Long),
+        (&int + &float, ScalarType::Float),
+        (&int + 1, ScalarType::Int),
+        (&int + 1.5, ScalarType::Float),
+        (&int / 2, ScalarType::Float),
+        (&flag + 1, ScalarType::Long),
+        (&flag * &float, ScalarType::Float),
+        (int.sum((), false).unwrap(), ScalarType::Long),
+        (int.exp().unwrap(), ScalarType::Float),
+        (int.eq(1).unwrap(), ScalarType::Bool),
+        (int.pow(2).unwrap(), ScalarType::Int),
+        (int.clamp((), 1.5).unwrap(), ScalarType::Float),
+        (flag.where_(&int, &float).unwrap(), ScalarType::Float),
+    ] {
+        assert_eq!(made.scalar_type(), expected);
+        assert_eq!(made.to_tensor().unwrap().scalar_type(), expected);
+    }
+    assert_eq!((&int / 2).to_vec::<f32>().unwrap(), [0.5, 1.0]);
+    assert_eq!((&int + &long).to_vec::<i64>().unwrap(), [2, 4]);
+}
+
+#[test]
+fn operators_have_both_orders() {
+    let x = Tensor::from_slice(&[3], &[1.0f32, 2.0, 4.0]).unwrap();
+    assert_eq!(floats(&(1.0 - &x)), [0.0, -1.0, -3.0]);
+    assert_eq!(floats(&(8.0 / &x)), [8.0, 4.0, 2.0]);
+    assert_eq!(floats(&(2.0 * &x)), [2.0, 4.0, 8.0]);
+    assert_eq!(floats(&(5 % &x)), [0.0, 1.0, 1.0]);
+    assert_eq!(floats(&(-&x)), [-1.0, -2.0, -4.0]);
+    assert_eq!(floats(&(&x - &x)), [0.0; 3]);
+}
+
+#[test]
+fn wrong_calls_are_errors_where_they_are_made() {
+    let (a, b) = (ints(&[2, 3]), ints(&[4, 5]));
+    let message = reason(a.matmul(&b));
+    assert!(message.contains("aten.matmul") && message.contains("[2, 3] and [4, 5]"), "{message}");
+    assert!(reason(a.add(&b)).contains("do not broadcast"));
+    assert!(reason(a.softmax(2)).contains("dim 2"));
+    assert!(reason(a.reshape([4, -1])).contains("6 elements"));
+    assert!(reason(a.call("nothing", [])).contains("no such operator"));
+    assert!(reason(a.call("rand_like", [])).contains("random"));
+    assert!(reason(a.call("relu", [Arg::Int(1)])).contains("at most 1 argument"));
+    assert!(reason(a.call("softmax.int", ["x".into()])).contains("`dim`"));
+    assert!(reason(a.call("gather", [0.into()])).contains("missing"));
+    let ints = Tensor::from_slice(&[2, 3], &[1i64; 6]).unwrap();
+    assert!(reason(ints.mean((), false)).contains("floating-point"));
+    // Operators remember the error.
+    let sum = &a + &b;
+    assert!(sum.to_vec::<f32>().unwrap_err().to_string().contains("do not broadcast"));
+    assert!(reason(sum.relu()).contains("do not broadcast"));
+    let elsewhere = a.to(&Device::cpu().strict()).unwrap();
+    assert!(reason(a.add(&elsewhere)).contains("different devices"));
+    // Sizes are checked before anything is reserved.
+    assert!(a.unsqueeze(0).unwrap().expand([i64::MAX, 2, 3]).is_err());
+    assert!(Device::cpu().zeros([i64::from(i32::MAX); 4], ScalarType::Float).is_err());
+    assert!(Device::cpu().zeros(vec![1; 17], ScalarType::Float).is_err());
+    assert!(a.repeat([i64::MAX, 1]).is_err());
+    assert!(a.constant_pad_nd([i64::MAX, i64::MAX], 0).is_err());
+    assert!(a.split(0, 0).is_err());
+}
+
+#[test]
+fn views_share_memory() {
+    // x = torch.arange(6.).reshape(2, 3); y = x.t(); y[0] = 9; x += 1
+    let x = ints(&[2, 3]);
+    let y = x.t().unwrap();
+    y.i(0).unwrap().fill_(9).unwrap();
+    let mut same = x.clone();
+    same += 1.0;
+    assert_eq!(floats(&x), [10.0, 2.0, 3.0, 10.0, 5.0, 6.0]);
+    assert_eq!(floats(&y), [10.0, 10.0, 2.0, 5.0, 3.0, 6.0]);
+    // z = x[:, 1:].reshape(4) is a copy; w = x.view(3, 2) is a view.
+    let z = x.i((.., 1..)).unwrap().reshape([4]).unwrap();
+    let w = x.view([3, 2]).unwrap();
+    x.mul_(2).unwrap();
+    assert_eq!(floats(&z), [2.0, 3.0, 5.0, 6.0]);
+    assert_eq!(floats(&w), [20.0, 4.0, 6.0, 20.0, 10.0, 12.0]);
+    assert!(reason(y.view([6])).contains("reshape"));
+    // a, b = x.split([1, 2], 1); b.zero_()
+    let parts = x.split([1, 2], 1).unwrap();
+    parts[1].zero_().unwrap();
+    assert_eq!(floats(&x), [20.0, 0.0, 0.0, 20.0, 0.0, 0.0]);
+    // Views of views; earlier results keep the elements that they read.
+    let before = &x + 0.0;
+    x.i((1.., ..)).unwrap().unsqueeze(0).unwrap().permute([2, 0, 1]).unwrap().i(2).unwrap().add_(5).unwrap();
+    assert_eq!(floats(&x), [20.0, 0.0, 0.0, 20.0, 0.0, 5.0]);
+    assert_eq!(floats(&before), [20.0, 0.0, 0.0, 20.0, 0.0, 0.0]);
+    assert!(reason(ints(&[1, 3]).expand([2, 3]).unwrap().relu_()).contains("share memory"));
+    assert!(reason(ints(&[3]).add_(&ints(&[2, 3]))).contains("shape"));
+    let int = Tensor::from_slice(&[2], &[1i32, 2]).unwrap();
+    assert!(reason(int.add_(0.5)).contains("cannot become int32"));
+    int.mul_(3).unwrap();
+    assert_eq!(int.to_vec::<i32>().unwrap(), [3, 6]);
+}
+
+#[test]
+fn in_place_shapes_change_one_tensor() {
+    // x = torch.arange(6.).reshape(2, 3); row = x[0]; same = x; x.transpose_(0, 1); x[0] = 7
+    let x = ints(&[2, 3]);
+    let (row, same, other) = (x.i(0).unwrap(), x.clone(), x.view([6]).unwrap());
+    x.transpose_(0, 1).unwrap();
+    assert_eq!(same.shape(), [3, 2]);
+    assert_eq!(row.shape(), [3]);
+    x.i(0).unwrap().fill_(7).unwrap();
+    assert_eq!(floats(&row), [7.0, 1.0, 2.0]);
+    assert_eq!(floats(&other), [7.0, 1.0, 2.0, 7.0, 4.0, 5.0]);
+    assert_eq!(floats(&same), [7.0, 7.0, 1.0, 4.0, 2.0, 5.0]);
+    x.unsqueeze_(0).unwrap();
+    assert_eq!((same.shape(), other.shape()), (vec![1, 3, 2], vec![6]));
+    same.squeeze_().unwrap();
+    assert_eq!(x.shape(), [3, 2]);
+}
+
+#[test]
+fn indices_are_as_in_python() {
+    let x = ints(&[2, 3, 4]);
+    assert_eq!(floats(&x.i((1, .., 0)).unwrap()), [12.0, 16.0, 20.0]);
+    assert_eq!(floats(&x.i((0, -1, 1..3)).unwrap()), [9.0, 10.0]);
+    assert_eq!(floats(&x.i((At::Ellipsis, 3)).unwrap()), [3.0, 7.0, 11.0, 15.0, 19.0, 23.0]);
+    assert_eq!(x.i((At::NewDim, 0, .., At::NewDim)).unwrap().shape(), [1, 3, 1, 4]);
+    assert_eq!(floats(&x.i((0, 0, ..-2)).unwrap()), [0.0, 1.0]);
+    assert_eq!(floats(&x.i((0, 0, -3..=-1)).unwrap()), [1.0, 2.0, 3.0]);
+    let steps = At::Slice { start: None, end: None, step: 3 };
+    assert_eq!(floats(&x.i(&[At::Index(0), At::Index(0), steps][..]).unwrap()), [0.0, 3.0]);
+    assert_eq!(x.i((5..9, ..)).unwrap().shape(), [0, 3, 4]);
+    assert!(x.i(2).is_err());
+    assert!(x.i((0, 0, 0, 0)).is_err());
+}
+
+#[test]
+fn long_chains_do_not_overflow_the_stack() {
+    const LENGTH: usize = 1_000_000;
+    // Dropped without being computed.
+    let mut x = ints(&[2]);
+    for _ in 0..LENGTH {
+        x = x + 1.0;
+    }
+    drop(x);
+    let mut view = ints(&[2]);
+    for _ in 0..100_000 {
+        view = view.view([2]).unwrap();
+    }
+    view.add_(1).unwrap();
+    assert_eq!(floats(&view), [1.0, 2.0]);
+    drop(view);
+    // Computed in pieces, which are compiled once.
+    let device = Device::cpu().strict();
+    let mut x = ints(&[2]).to(&device).unwrap();
+    for _ in 0..5000 {
+        x = x + 1.0;
+    }
+    assert_eq!(floats(&x), [5000.0, 5001.0]);
+    assert!(device.stats().compiled <= 2, "{:?}", device.stats());
+}
+
+#[test]
+fn several_threads_share_a_device() {
+    let shared = ints(&[8]).exp().unwrap();
+    let sums: Vec<f32> = std::thread::scope(|scope| {
+        let work = |number: i32| {
+            let shared = shared.clone();
+            scope.spawn(move || (&shared * number).sum((), false).unwrap().item().unwrap())
+        };
+        let running: Vec<_> = (1..5).map(work).collect();
+        running.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (number, sum) in (1..).zip(&sums) {
+        assert!((sum - sums[0] * number as f32).abs() < 1e-2);
+    }
+}
+
+#[test]
+fn saved_programs_compute_the_same() {
+    let x = ints(&[2, 3]);
+    let weight = ints(&[4, 3]);
+    let y = x.linear(&weight, None).unwrap().relu().unwrap().softmax(-1).unwrap();
+    let graph = Graph::new(&[&x], &[&y, &y]).unwrap();
+    let mut module = graph.to_module().unwrap();
+    let other = torchlet::Tensor::from_slice(&[2, 3], &[0.5f32; 6]).unwrap();
+    let outputs = module.forward(&other).unwrap();
+    let expected = Tensor::from_tensor(other).unwrap().linear(&weight, None).unwrap();
+    let expected = expected.relu().unwrap().softmax(-1).unwrap();
+    for output in outputs {
+        assert_eq!(output.tensor().unwrap(), &expected.to_tensor().unwrap());
+    }
+    assert!(Graph::new(&[&y], &[&y]).is_err());
+    assert!(Graph::new(&[&x, &x], &[&y]).is_err());
+}
