@@ -206,6 +206,9 @@ mod book {
     struct HostileFiles;
     #[doc = include_str!("../docs/kernel.md")]
     struct Kernel;
+    #[cfg(feature = "lazy")]
+    #[doc = include_str!("../docs/lazy-tensors.md")]
+    struct LazyTensors;
     #[doc = include_str!("../docs/microcontrollers.md")]
     struct Microcontrollers;
     #[doc = include_str!("../docs/performance.md")]

@@ -3,8 +3,16 @@
 
 #![cfg(feature = "lazy")]
 
+use serde_json::Value as Json;
 use torchlet::lazy::{Arg, At, Device, Graph, Tensor};
 use torchlet::{Error, ScalarType};
+
+#[cfg(feature = "safetensors")]
+#[path = "../examples/vit.rs"]
+mod vit;
+#[cfg(feature = "vulkan")]
+#[path = "common/vulkan.rs"]
+mod vulkan;
 
 fn ints(shape: &[usize]) -> Tensor {
     let count: usize = shape.iter().product();
@@ -132,6 +140,12 @@ fn wrong_calls_are_errors_where_they_are_made() {
     assert!(a.repeat([i64::MAX, 1]).is_err());
     assert!(a.constant_pad_nd([i64::MAX, i64::MAX], 0).is_err());
     assert!(a.split(0, 0).is_err());
+    assert!(a.call_all("tensor_split.sections", [i64::MAX.into()]).is_err());
+    assert!(a.chunk(i64::MAX, 0).is_ok());
+    let wide = ints(&[1]).expand([1 << 30, 1 << 30]).unwrap();
+    assert!(wide.split(1, 0).is_err() && wide.unbind(0).is_err());
+    assert!(wide.reshape([-1]).is_err());
+    assert!(wide.t().unwrap().reshape([1 << 15, 1 << 15, 1 << 30]).is_ok());
 }
 
 #[test]
@@ -157,7 +171,16 @@ fn views_share_memory() {
     assert_eq!(floats(&x), [20.0, 0.0, 0.0, 20.0, 0.0, 0.0]);
     // Views of views; earlier results keep the elements that they read.
     let before = &x + 0.0;
-    x.i((1.., ..)).unwrap().unsqueeze(0).unwrap().permute([2, 0, 1]).unwrap().i(2).unwrap().add_(5).unwrap();
+    x.i((1.., ..))
+        .unwrap()
+        .unsqueeze(0)
+        .unwrap()
+        .permute([2, 0, 1])
+        .unwrap()
+        .i(2)
+        .unwrap()
+        .add_(5)
+        .unwrap();
     assert_eq!(floats(&x), [20.0, 0.0, 0.0, 20.0, 0.0, 5.0]);
     assert_eq!(floats(&before), [20.0, 0.0, 0.0, 20.0, 0.0, 0.0]);
     assert!(reason(ints(&[1, 3]).expand([2, 3]).unwrap().relu_()).contains("share memory"));
@@ -204,7 +227,7 @@ fn indices_are_as_in_python() {
 
 #[test]
 fn long_chains_do_not_overflow_the_stack() {
-    const LENGTH: usize = 1_000_000;
+    const LENGTH: usize = 200_000;
     // Dropped without being computed.
     let mut x = ints(&[2]);
     for _ in 0..LENGTH {
@@ -260,4 +283,177 @@ fn saved_programs_compute_the_same() {
     }
     assert!(Graph::new(&[&y], &[&y]).is_err());
     assert!(Graph::new(&[&x, &x], &[&y]).is_err());
+}
+
+fn fixture(name: &str) -> String {
+    format!("{}/tests/fixtures/lazy/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn dtype(name: &str) -> ScalarType {
+    (0..30).filter_map(ScalarType::from_number).find(|it| it.name() == name).unwrap()
+}
+
+fn numbers(value: &Json) -> Vec<f64> {
+    let number = |it: &Json| it.as_f64().or(it.as_bool().map(|it| f64::from(u8::from(it))));
+    value["values"].as_array().unwrap().iter().map(|it| number(it).unwrap_or(f64::NAN)).collect()
+}
+
+fn shape(value: &Json) -> Vec<usize> {
+    value["shape"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap() as usize).collect()
+}
+
+/// An argument of a call.
+fn argument(value: &Json, device: &Device) -> Arg {
+    match value {
+        Json::Null => Arg::None,
+        Json::Bool(truth) => (*truth).into(),
+        Json::String(text) => text.as_str().into(),
+        Json::Number(number) => match number.as_i64() {
+            Some(number) => number.into(),
+            None => number.as_f64().unwrap().into(),
+        },
+        Json::Object(_) => {
+            let shape = shape(value);
+            let elements = numbers(value);
+            let tensor = torchlet::Tensor::from_slice(&shape, &elements).unwrap();
+            let tensor = tensor.to_type(dtype(value["dtype"].as_str().unwrap())).unwrap();
+            Tensor::from_tensor(tensor).unwrap().to(device).unwrap().into()
+        }
+        Json::Array(items) => {
+            let is_tensor = |item: &Json| matches!(item, Json::Object(_));
+            if items.iter().any(is_tensor) {
+                let tensors = items.iter().map(|item| match argument(item, device) {
+                    Arg::Tensor(tensor) => Some(tensor),
+                    _ => None,
+                });
+                return Arg::Tensors(tensors.collect());
+            }
+            Arg::Ints(items.iter().map(|item| item.as_i64().unwrap()).collect())
+        }
+    }
+}
+
+/// Computes all calls of the fixture on a device, and compares them with PyTorch's.
+fn compare_calls(device: &Device, tolerance: f64) {
+    let cases = std::fs::read(fixture("calls.json")).unwrap();
+    let cases: Json = serde_json::from_slice(&cases).unwrap();
+    let mut failures = Vec::new();
+    for case in cases.as_array().unwrap() {
+        let name = case["name"].as_str().unwrap();
+        let args = case["arguments"].as_array().unwrap();
+        let args: Vec<Arg> = args.iter().map(|it| argument(it, device)).collect();
+        // Names are those of operators with a tensor in front, but for `cat` and `pow.Scalar`.
+        let made = match &args[0] {
+            Arg::Tensor(first) => first.call_all(name, args[1..].to_vec()),
+            _ => device.call(name, args).map(|tensor| vec![tensor]),
+        };
+        let made = match made {
+            Ok(made) => made,
+            Err(error) => {
+                failures.push(format!("{name}: {error}"));
+                continue;
+            }
+        };
+        let expected = case["outputs"].as_array().unwrap();
+        if made.len() != expected.len() {
+            failures.push(format!("{name}: {} results", made.len()));
+        }
+        for (made, expected) in made.iter().zip(expected) {
+            let own = dtype(expected["dtype"].as_str().unwrap());
+            if (made.shape(), made.scalar_type()) != (shape(expected), own) {
+                failures.push(format!("{name}: {made:?}, expected {:?} {own}", shape(expected)));
+            }
+            let values = made.to_tensor().and_then(|tensor| {
+                assert_eq!((tensor.shape(), tensor.scalar_type()), (&made.shape()[..], own));
+                tensor.to_f64_vec()
+            });
+            let values = match values {
+                Ok(values) => values,
+                Err(error) => {
+                    failures.push(format!("{name}: {error}"));
+                    continue;
+                }
+            };
+            let expected = numbers(expected);
+            let largest = expected.iter().fold(1f64, |largest, it| largest.max(it.abs()));
+            let bound = if own == ScalarType::Half { 1e-3 } else { tolerance } * largest;
+            let is_close =
+                |(a, b): (&f64, &f64)| (a - b).abs() <= bound || a.is_nan() && b.is_nan();
+            if !values.iter().zip(&expected).all(is_close) {
+                failures.push(format!("{name}: {values:?}, expected {expected:?}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn calls_by_name_compute_what_pytorch_computes() {
+    compare_calls(&Device::cpu(), 1e-5);
+}
+
+#[cfg(feature = "vulkan")]
+#[test]
+fn calls_compute_the_same_on_vulkan() {
+    if !vulkan::device_is_there() {
+        return;
+    }
+    compare_calls(&Device::vulkan().unwrap(), 1e-3);
+}
+
+#[cfg(feature = "safetensors")]
+#[test]
+fn a_vision_transformer_computes_the_logits_of_pytorch() {
+    let case: Json = serde_json::from_slice(&std::fs::read(fixture("vit.json")).unwrap()).unwrap();
+    let expected = case["logits"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap());
+    let logits = vit::run(&fixture("vit.safetensors"), &Device::cpu()).unwrap();
+    for (own, expected) in logits.iter().zip(expected) {
+        assert!((f64::from(*own) - expected).abs() < 1e-5, "{logits:?}");
+    }
+}
+
+#[cfg(feature = "safetensors")]
+#[test]
+fn damaged_weights_are_refused() {
+    use torchlet::lazy::Weights;
+    let file = std::fs::read(fixture("vit.safetensors")).unwrap();
+    let device = Device::cpu();
+    let weights = Weights::from_bytes(&file, &device).unwrap();
+    assert_eq!(weights.get("cls_token").unwrap().shape(), [1, 1, 16]);
+    assert!(weights.get("nothing").unwrap_err().to_string().contains("nothing"));
+    for len in [0, 7, 8, 100, file.len() - 1] {
+        assert!(Weights::from_bytes(&file[..len], &device).is_err(), "{len}");
+    }
+    for at in 0..2000 {
+        let mut file = file.clone();
+        file[at] ^= 1 << (at % 8);
+        let _ = Weights::from_bytes(&file, &device);
+    }
+    assert!(Weights::load(fixture("nothing"), &device).is_err());
+}
+
+#[test]
+fn memory_is_limited() {
+    let device = Device::cpu().strict();
+    let huge = device.zeros([1 << 20, 1 << 20], ScalarType::Float).unwrap();
+    let error = (huge + 1.0).to_vec::<f32>().unwrap_err().to_string();
+    assert!(error.contains("limit"), "{error}");
+    device.set_memory_limit(1000);
+    let x = device.ones([100], ScalarType::Float).unwrap();
+    assert!((&x + &x.exp().unwrap()).sin().unwrap().to_vec::<f32>().is_err());
+    // The record survives an error.
+    device.set_memory_limit(1 << 20);
+    assert_eq!(x.sum((), false).unwrap().item::<f32>().unwrap(), 100.0);
+}
+
+#[test]
+fn compiled_programs_are_dropped_by_use() {
+    let device = Device::cpu().strict();
+    device.set_program_cache(2);
+    for length in [1, 2, 3, 3, 1] {
+        let x = ints(&[length]).to(&device).unwrap();
+        x.exp().unwrap().to_vec::<f32>().unwrap();
+    }
+    assert_eq!(device.stats().compiled, 4);
+    device.clear_program_cache();
 }

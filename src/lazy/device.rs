@@ -3,7 +3,7 @@
 use super::node::{Cell, Given, Recorded, Value, lock};
 use super::program::{Plan, program};
 use crate::error::Error;
-use crate::module::Module;
+use crate::module::{DEFAULT_MEMORY_LIMIT, Module};
 use crate::processor::RunOn;
 use crate::tensor::Tensor as HostTensor;
 use crate::threads::Threads;
@@ -22,6 +22,8 @@ const MAX_CALLS: usize = 1024;
 const PROGRAMS: usize = 64;
 
 /// Device that computes recorded tensors. Clones are the same device.
+///
+/// A device computes for one thread at a time; others wait.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -36,6 +38,7 @@ struct Inner {
 struct Programs {
     found: HashMap<Vec<u64>, Compiled>,
     capacity: usize,
+    memory_limit: u64,
     clock: u64,
     stats: Stats,
     /// Operators that the CPU computes for the device.
@@ -64,6 +67,7 @@ impl Device {
         let programs = Programs {
             found: HashMap::new(),
             capacity: PROGRAMS,
+            memory_limit: DEFAULT_MEMORY_LIMIT,
             clock: 0,
             stats: Stats::default(),
             fallbacks: BTreeSet::new(),
@@ -139,6 +143,13 @@ impl Device {
         state.trim();
     }
 
+    /// Limits the memory of a program in bytes: intermediate results, packed weights, and one copy
+    /// of the results. Default: [4 GiB](DEFAULT_MEMORY_LIMIT). Applies to programs that are
+    /// compiled from now on.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        lock(&self.0.programs).memory_limit = bytes;
+    }
+
     /// Drops all compiled programs.
     pub fn clear_program_cache(&self) {
         lock(&self.0.programs).found.clear();
@@ -174,7 +185,8 @@ impl Device {
         programs.clock += 1;
         let clock = programs.clock;
         if !programs.found.contains_key(plan.key()) {
-            let module = self.compile(plan, &mut programs.fallbacks)?;
+            let limit = programs.memory_limit;
+            let module = self.compile(plan, limit, &mut programs.fallbacks)?;
             programs.stats.compiled += 1;
             programs.found.insert(plan.key().to_vec(), Compiled { module, used: clock });
             programs.trim();
@@ -189,11 +201,16 @@ impl Device {
     }
 
     /// Compiles a program for this device.
-    fn compile(&self, plan: &Plan<'_>, fallbacks: &mut BTreeSet<String>) -> Result<Module, Error> {
+    fn compile(
+        &self,
+        plan: &Plan<'_>,
+        memory_limit: u64,
+        fallbacks: &mut BTreeSet<String>,
+    ) -> Result<Module, Error> {
         let bytes = program(plan)?;
         let threads = self.0.threads.get_or_init(|| Threads::start(None)).parallel().clone();
         let builder = Module::builder().parallel(threads).run_on(self.0.run_on);
-        let module = builder.memory_limit(u64::MAX).from_bytes(bytes)?;
+        let module = builder.memory_limit(memory_limit).from_bytes(bytes)?;
         let RunOn::Device(name) = self.0.run_on else { return Ok(module) };
         let own = crate::device_backend(name).map(|backend| backend.name());
         let mut missing = BTreeSet::new();

@@ -359,16 +359,17 @@ pub(super) fn reshaped(view: &View, sizes: &[i32]) -> Option<View> {
     let (mut elements, mut own) = (1i64, 1i64);
     let mut base = old.last().map_or(1, |(_, step)| *step);
     for (dim, (size, _)) in old.iter().enumerate().rev() {
-        elements *= size;
+        elements = elements.checked_mul(*size)?;
         let before = dim.checked_sub(1).and_then(|dim| old.get(dim));
         // A chunk of dims that are contiguous with each other ends here.
-        let ends = before.is_none_or(|(size, step)| *size != 1 && *step != elements * base);
+        let next = elements.checked_mul(base)?;
+        let ends = before.is_none_or(|(size, step)| *size != 1 && *step != next);
         if !ends {
             continue;
         }
         while at > 0 && (own < elements || sizes[at - 1] == 1) {
-            steps[at - 1] = own * base;
-            own *= wide[at - 1];
+            steps[at - 1] = own.checked_mul(base)?;
+            own = own.checked_mul(wide[at - 1])?;
             at -= 1;
         }
         if own != elements {
@@ -381,7 +382,10 @@ pub(super) fn reshaped(view: &View, sizes: &[i32]) -> Option<View> {
     if at != 0 {
         return None;
     }
-    let span: i64 = wide.iter().zip(&steps).map(|(size, step)| (size - 1) * step).sum();
+    let mut span = 0i64;
+    for (size, step) in wide.iter().zip(&steps) {
+        span = span.checked_add((size - 1).checked_mul(*step)?)?;
+    }
     let numel = usize::try_from(offset.checked_add(span)?.checked_add(1)?).ok()?;
     View::as_strided(numel, &wide, &steps, offset)
 }

@@ -249,7 +249,7 @@ impl Tensor {
             return Err(fail(name, reason));
         }
         let own = handle.tensor_type();
-        let mut value = source.value();
+        let mut value = source.to(&self.device())?.value();
         if value.tensor_type().sizes != own.sizes {
             let args = vec![Given::Value(value), Given::Ints(self.sizes()), Given::Bool(false)];
             value = first(call(None, Operator::EXPAND_COPY, args)?)?;

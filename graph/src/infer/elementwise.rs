@@ -227,7 +227,7 @@ fn clamp(call: &Call<'_>) -> Results {
 fn prelu(call: &Call<'_>) -> Results {
     let (input, weight) = (call.tensor(0)?, call.tensor(1)?);
     let channels = input.sizes.get(1).copied().unwrap_or(1);
-    if weight.sizes.iter().product::<i32>() != 1 && weight.sizes[..] != [channels] {
+    if weight.sizes.iter().any(|size| *size != 1) && weight.sizes[..] != [channels] {
         return Err(format!(
             "weights of shape {:?}: expected one, or one for each of {channels} channels",
             weight.sizes

@@ -5,6 +5,7 @@ use super::{Call, Results, Rule, TensorType, one, push};
 use crate::operators::Operator as O;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec;
 use torchlet_core::ScalarType;
 use torchlet_core::layout::Sizes;
 use torchlet_core::rules::broadcast;
@@ -50,6 +51,14 @@ pub(super) fn rule(operator: O) -> Option<Rule> {
         },
         O::SCALED_DOT_PRODUCT_ATTENTION | O::FLASH_ATTENTION_FOR_CPU => attention,
         O::CDIST | O::CDIST_FORWARD => cdist,
+        O::GRU_INPUT | O::RNN_TANH_INPUT | O::RNN_RELU_INPUT => |call| {
+            let state = call.tensor(1)?;
+            Ok(vec![recurrent(call, &state)?, state])
+        },
+        O::LSTM_INPUT => |call| match &call.tensors(1)?[..] {
+            [state, cell] => Ok(vec![recurrent(call, state)?, state.clone(), cell.clone()]),
+            states => Err(format!("{} initial states: expected two", states.len())),
+        },
         _ => return None,
     })
 }
@@ -142,6 +151,35 @@ fn attention(call: &Call<'_>) -> Results {
         });
     }
     results
+}
+
+/// The output of recurrent layers, which start with a state.
+fn recurrent(call: &Call<'_>, state: &TensorType) -> Result<TensorType, String> {
+    let input = call.tensor(0)?;
+    same_type(&input, state)?;
+    let (layers, both) = (call.int(4)?, call.flag(7)?);
+    let directions: i32 = if both { 2 } else { 1 };
+    let wrong = || format!("shapes {:?} and {:?} of input and state", input.sizes, state.sizes);
+    let (states, hidden) = match &state.sizes[..] {
+        [states, .., hidden] => (*states, *hidden),
+        _ => return Err(wrong()),
+    };
+    // A batch is the second dim, or the first.
+    let batch_dim = if call.flag(8)? { 0 } else { 1 };
+    let batch = match input.rank() {
+        3 => input.sizes.get(batch_dim),
+        2 => None,
+        _ => return Err(wrong()),
+    };
+    let fits = state.rank() == input.rank()
+        && layers.checked_mul(directions.into()) == Some(states.into())
+        && (batch.is_none() || state.sizes.get(1) == batch);
+    let width = hidden.checked_mul(directions).filter(|_| fits).ok_or_else(wrong)?;
+    let mut sizes = input.sizes.clone();
+    if let Some(last) = sizes.last_mut() {
+        *last = width;
+    }
+    Ok(TensorType::new(input.scalar_type, sizes))
 }
 
 fn cdist(call: &Call<'_>) -> Results {

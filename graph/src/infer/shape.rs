@@ -98,6 +98,7 @@ pub(super) fn rule(operator: O) -> Option<Rule> {
                 return Err(format!("a split size of {parts}: expected at least 1"));
             }
             let count = if length == 0 { 1 } else { (length - 1) / parts + 1 };
+            bounded(count)?;
             let part = |at: i64| parts.min(length - at * parts);
             parts_of(call, 2, (0..count).map(part).collect())
         },
@@ -109,6 +110,7 @@ pub(super) fn rule(operator: O) -> Option<Rule> {
             // Rounded up.
             let part = if length == 0 { 0 } else { (length - 1) / chunks + 1 };
             let count = if part == 0 { chunks } else { (length - 1) / part + 1 };
+            bounded(count)?;
             parts_of(call, 2, (0..count).map(|at| part.min(length - at * part)).collect())
         },
         O::TENSOR_SPLIT => |call| {
@@ -116,6 +118,7 @@ pub(super) fn rule(operator: O) -> Option<Rule> {
             if sections <= 0 {
                 return Err(format!("{sections} sections: expected at least 1"));
             }
+            bounded(sections)?;
             let (part, rest) = (length / sections, length % sections);
             parts_of(call, 2, (0..sections).map(|at| part + i64::from(at < rest)).collect())
         },
@@ -132,9 +135,8 @@ pub(super) fn rule(operator: O) -> Option<Rule> {
             let dim = call.dim(1, sizes.len())?;
             let count = *sizes.get(dim).ok_or("a tensor without dims")?;
             sizes.remove(dim);
-            let count = usize::try_from(count).unwrap_or(0);
-            bounded(count)?;
-            Ok(vec![TensorType::new(scalar_type, sizes); count])
+            bounded(count.into())?;
+            Ok(vec![TensorType::new(scalar_type, sizes); usize::try_from(count).unwrap_or(0)])
         },
         O::REPEAT | O::TILE => repeat,
         O::CONSTANT_PAD_ND | O::PAD => |call| {
@@ -156,9 +158,9 @@ pub(super) fn rule(operator: O) -> Option<Rule> {
 }
 
 /// Maximum number of results of a call.
-const MAX_RESULTS: usize = 1 << 16;
+const MAX_RESULTS: i64 = 1 << 16;
 
-fn bounded(count: usize) -> Result<(), String> {
+fn bounded(count: i64) -> Result<(), String> {
     match count <= MAX_RESULTS {
         true => Ok(()),
         false => Err(format!("{count} results: expected at most {MAX_RESULTS}")),
@@ -312,7 +314,7 @@ fn length_of(call: &Call<'_>, at: usize) -> Result<i64, String> {
 }
 
 fn parts_of(call: &Call<'_>, at: usize, lengths: Vec<i64>) -> Results {
-    bounded(lengths.len())?;
+    bounded(i64::try_from(lengths.len()).unwrap_or(i64::MAX))?;
     let tensor = call.tensor(0)?;
     let dim = call.dim(at, tensor.rank())?;
     let part = |length: i64| {
