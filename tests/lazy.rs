@@ -125,8 +125,8 @@ fn wrong_calls_are_errors_where_they_are_made() {
     assert!(reason(a.call("relu", [Arg::Int(1)])).contains("at most 1 argument"));
     assert!(reason(a.call("softmax.int", ["x".into()])).contains("`dim`"));
     assert!(reason(a.call("gather", [0.into()])).contains("missing"));
-    let ints = Tensor::from_slice(&[2, 3], &[1i64; 6]).unwrap();
-    assert!(reason(ints.mean((), false)).contains("floating-point"));
+    let longs = Tensor::from_slice(&[2, 3], &[1i64; 6]).unwrap();
+    assert!(reason(longs.mean((), false)).contains("floating-point"));
     // Operators remember the error.
     let sum = &a + &b;
     assert!(sum.to_vec::<f32>().unwrap_err().to_string().contains("do not broadcast"));
