@@ -398,7 +398,16 @@ fn calls_compute_the_same_on_vulkan() {
     if !vulkan::device_is_there() {
         return;
     }
-    compare_calls(&Device::vulkan().unwrap(), 1e-3);
+    let device = Device::vulkan().unwrap();
+    compare_calls(&device, 1e-3);
+    let lacking = "aten.tril.default";
+    assert!(device.fallbacks().iter().any(|it| it == lacking), "{:?}", device.fallbacks());
+    let (strict, x) = (device.strict(), ints(&[2, 3]));
+    let own = x.to(&strict).unwrap();
+    assert_eq!(floats(&own.exp().unwrap().log().unwrap().round().unwrap()), floats(&x));
+    let error = own.tril(0).unwrap().to_vec::<f32>().unwrap_err().to_string();
+    assert!(error.contains(lacking) && error.contains("lacks"), "{error}");
+    assert!(strict.fallbacks().is_empty());
 }
 
 #[cfg(feature = "safetensors")]
@@ -407,8 +416,9 @@ fn a_vision_transformer_computes_the_logits_of_pytorch() {
     let case: Json = serde_json::from_slice(&std::fs::read(fixture("vit.json")).unwrap()).unwrap();
     let expected = case["logits"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap());
     let logits = vit::run(&fixture("vit.safetensors"), &Device::cpu()).unwrap();
-    for (own, expected) in logits.iter().zip(expected) {
+    for ((own, expected), printed) in logits.iter().zip(expected).zip(vit::EXPECTED) {
         assert!((f64::from(*own) - expected).abs() < 1e-5, "{logits:?}");
+        assert!((f64::from(printed) - expected).abs() < 1e-6, "{expected}");
     }
 }
 

@@ -1,10 +1,11 @@
 //! Tensors of the user: handles of values, which in-place operators replace, and views.
 //!
-//! A [`Slot`] is what PyTorch calls a tensor: `transpose_` replaces its [`Handle`]. A view knows its parent and the operator that makes
-//! it. Handles of one storage share a version, which every write increases; a handle with an older
-//! version computes its view again. A write to a view is carried over to its parents with the
-//! inverse of each step, `slice_scatter` for `slice` and so on. Strides are tracked only to decide
-//! as PyTorch does where `reshape` shares memory and `view` fails.
+//! A [`Slot`] is what PyTorch calls a tensor: `transpose_` replaces its [`Handle`]. A view knows
+//! its parent and the operator that makes it. Handles of one storage share a version, which every
+//! write increases; a handle with an older version computes its view again. A write to a view is
+//! carried over to its parents with the inverse of each step, `slice_scatter` for `slice` and so
+//! on. Strides are tracked only to decide as PyTorch does where `reshape` shares memory and `view`
+//! fails.
 
 use super::node::{Cell, Given, Value, lock};
 use super::record::{call, fail};

@@ -364,7 +364,10 @@ pub(super) fn apply(operator: Operator, args: Vec<Arg>) -> Result<Vec<Tensor>, E
     }
     // Reshapes become views by size, so that they apply to later values as well.
     let step = match (operator, made.first()) {
-        (O::VIEW_AS | O::UNFLATTEN | O::RESHAPE | O::FLATTEN | O::VIEW_COPY, Some(value)) => {
+        (
+            O::VIEW_AS | O::UNFLATTEN | O::RESHAPE | O::FLATTEN | O::VIEW_COPY | O::SQUEEZE_COPY,
+            Some(value),
+        ) => {
             let sizes = value.tensor_type().sizes.iter().map(|size| (*size).into()).collect();
             ViewStep { operator: O::VIEW_COPY, args: vec![Given::Ints(sizes)] }
         }
@@ -468,10 +471,6 @@ fn strided(step: &ViewStep, view: View) -> Option<View> {
         (O::SELECT_COPY_INT, [Int(dim), Int(index)]) => view.select(*dim, *index),
         (O::SLICE_COPY_TENSOR, [Int(dim), start @ (Int(_) | Absent), end, Int(by)]) => {
             view.slice(*dim, optional(start), optional(end), *by)
-        }
-        (O::SQUEEZE_COPY, _) => {
-            let all: Vec<i64> = (0..view.rank() as i64).collect();
-            view.squeeze(&all)
         }
         (O::SQUEEZE_COPY_DIM, [Int(dim)]) => view.squeeze(&[*dim]),
         (O::SQUEEZE_COPY_DIMS, [Ints(dims)]) => view.squeeze(dims),

@@ -41,6 +41,7 @@ HALF = floats(3, 1).to(torch.float16)
 
 GRU = [floats(*shape) for shape in 2 * ((6, 3), (6, 2), (6,), (6,))]
 LSTM = [floats(*shape) for shape in ((8, 3), (8, 2), (8,), (8,))]
+STATES = [floats(1, 1, 2), floats(1, 1, 2)]
 
 UNARY = """abs acos asin atan ceil cos cosh erf exp expm1 floor hardsigmoid hardswish
     isfinite isinf isnan log_sigmoid logical_not mish neg reciprocal relu relu6 round selu
@@ -57,7 +58,10 @@ CALLS: list[tuple[str, list[Any]]] = [
     ("avg_pool2d", [IMAGE, [3, 2], [2, 2], [1, 0], False, False]),
     ("clamp", [X, -0.5, 1.0]),
     ("clamp", [INTS, None, 2]),
-    ("convolution", [IMAGE, floats(6, 2, 3, 3), floats(6), [2, 1], [1, 1], [1, 1], False, [0, 0], 2]),
+    (
+        "convolution",
+        [IMAGE, floats(6, 2, 3, 3), floats(6), [2, 1], [1, 1], [1, 1], False, [0, 0], 2],
+    ),
     ("convolution", [IMAGE, floats(4, 2, 3, 3), None, [2, 2], [1, 1], [1, 1], True, [1, 1], 1]),
     ("conv2d", [IMAGE, floats(2, 4, 3, 3), floats(2), [1, 1], [1, 1]]),
     ("conv1d", [floats(1, 2, 8), floats(3, 2, 3)]),
@@ -163,7 +167,7 @@ CALLS: list[tuple[str, list[Any]]] = [
     ("where.self", [MASK, X, torch.tensor(0.0)]),
     ("zeros_like", [INTS]),
     ("gru.input", [floats(4, 1, 3), floats(2, 1, 2), GRU, True, 1, 0.0, False, True, False]),
-    ("lstm.input", [floats(1, 4, 3), [floats(1, 1, 2), floats(1, 1, 2)], LSTM, True, 1, 0.0, False, False, True]),
+    ("lstm.input", [floats(1, 4, 3), STATES, LSTM, True, 1, 0.0, False, False, True]),
     *((name, [X]) for name in UNARY),
     *((name, [positive(2, 3)]) for name in POSITIVE),
     ("exp", [INTS]),
@@ -282,6 +286,8 @@ def main() -> None:
         case = {"name": name, "arguments": described(arguments), "outputs": described(outputs)}
         lines.append(json.dumps(case))
     (FOLDER / "calls.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    # Weights that do not depend on the calls above.
+    torch.manual_seed(1)
     model = VisionTransformer().eval()
     (FOLDER / "vit.safetensors").write_bytes(safetensors(model.state_dict()))
     with torch.no_grad():
