@@ -410,6 +410,32 @@ fn calls_compute_the_same_on_vulkan() {
     assert!(strict.fallbacks().is_empty());
 }
 
+/// Random programs of views and writes have PyTorch's results.
+#[test]
+fn random_views_share_memory_as_in_pytorch() {
+    let programs = std::fs::read(fixture("views.json")).unwrap();
+    let programs: Json = serde_json::from_slice(&programs).unwrap();
+    for (number, program) in programs.as_array().unwrap().iter().enumerate() {
+        let mut tensors = vec![ints(&[2, 3, 4])];
+        for step in program["steps"].as_array().unwrap() {
+            let (source, name) = (step[0].as_u64().unwrap() as usize, step[1].as_str().unwrap());
+            let args = step[2].as_array().unwrap().iter().map(|it| argument(it, &Device::cpu()));
+            let own = &tensors[source];
+            if name.split('.').next().unwrap().ends_with('_') {
+                own.call_in_place(name, args).unwrap_or_else(|error| panic!("{number}: {error}"));
+            } else {
+                let view = own.call(name, args).unwrap_or_else(|error| panic!("{number}: {error}"));
+                tensors.push(view);
+            }
+        }
+        for (own, expected) in tensors.iter().zip(program["tensors"].as_array().unwrap()) {
+            assert_eq!(own.shape(), shape(expected), "program {number}");
+            let values: Vec<f64> = floats(own).into_iter().map(f64::from).collect();
+            assert_eq!(values, numbers(expected), "program {number}");
+        }
+    }
+}
+
 #[cfg(feature = "safetensors")]
 #[test]
 fn a_vision_transformer_computes_the_logits_of_pytorch() {

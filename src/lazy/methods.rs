@@ -39,6 +39,7 @@ macro_rules! methods {
         $(#[$doc:meta])*
         $name:ident($($argument:ident: $type:ty),*) = $operator:ident;
     )*) => {
+        #[allow(clippy::too_many_arguments, reason = "the arguments are those of PyTorch")]
         impl Tensor {
             $(
                 $(#[$doc])*

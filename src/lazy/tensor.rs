@@ -31,6 +31,12 @@ use torchlet_graph::operators::Operator;
 #[derive(Clone)]
 pub struct Tensor(Arc<Slot>);
 
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Tensor>();
+    shared::<Device>();
+};
+
 impl Tensor {
     fn of(handle: Arc<Handle>) -> Self {
         Tensor(Slot::new(handle))

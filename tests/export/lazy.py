@@ -1,7 +1,7 @@
 """Calls of operators with PyTorch's outputs, for lazy tensors, and a small vision transformer.
 
 `calls.json` has calls by the names of operators: arguments, and the outputs of PyTorch in eager
-mode. `vit.safetensors` has the weights of the transformer of `examples/vit.rs`, and `vit.json` an
+mode. `views.json` has random programs of views and writes. `vit.safetensors` has the weights of the transformer of `examples/vit.rs`, and `vit.json` an
 image and its logits.
 """
 
@@ -11,6 +11,7 @@ import json
 import math
 import struct
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -261,6 +262,54 @@ class VisionTransformer(nn.Module):
         return self.head(self.norm(x)[:, 0])
 
 
+def aliased(seed: int) -> dict[str, Any]:
+    """A random program of views and writes to them, and what its tensors hold in the end.
+
+    A step is a source, the name of an operator, and arguments; views are added to the tensors.
+    """
+    random = Random(seed)
+    tensors = [torch.arange(24.0).reshape(2, 3, 4)]
+    steps: list[list[Any]] = []
+    while len(steps) < 12:
+        source = random.randrange(len(tensors))
+        own = tensors[source]
+        rank = own.dim()
+        dim = random.randrange(-rank, rank) if rank else 0
+        size = own.shape[dim] if rank else 1
+        views: list[tuple[str, list[Any]]] = [
+            ("unsqueeze", [random.randint(-rank - 1, rank)]),
+            ("flatten.using_ints", [0, -1]),
+            ("squeeze", []),
+            ("reshape", [[2, -1] if own.numel() % 2 == 0 else [-1]]),
+            ("detach", []),
+        ]
+        if rank:
+            start = random.randint(-size, size)
+            views += [
+                ("select.int", [dim, random.randrange(-size, size)]) if size else ("detach", []),
+                ("slice.Tensor", [dim, start, random.randint(start, size), random.randint(1, 2)]),
+                ("transpose.int", [dim, random.randrange(rank)]),
+                ("permute", [random.sample(range(rank), rank)]),
+                ("narrow", [dim, min(1, size), max(size - 1, 0)]),
+            ]
+        if rank > 1:
+            views.append(("diagonal", [random.randint(-1, 1), 0, 1]))
+        writes: list[tuple[str, list[Any]]] = [
+            ("add_.Scalar", [random.randint(1, 9)]),
+            ("mul_.Scalar", [random.randint(2, 3)]),
+            ("fill_.Scalar", [random.randint(-9, 9)]),
+            ("neg_", []),
+        ]
+        if random.random() < 0.6:
+            name, arguments = random.choice(views)
+            tensors.append(called(name, [own, *arguments]))
+        else:
+            name, arguments = random.choice(writes)
+            called(name, [own, *arguments])
+        steps.append([source, name, arguments])
+    return {"steps": steps, "tensors": described(tensors)}
+
+
 def safetensors(tensors: dict[str, torch.Tensor]) -> bytes:
     """The bytes of a safetensors file of float32 tensors."""
     header, data = {}, b""
@@ -286,6 +335,8 @@ def main() -> None:
         case = {"name": name, "arguments": described(arguments), "outputs": described(outputs)}
         lines.append(json.dumps(case))
     (FOLDER / "calls.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    programs = [json.dumps(aliased(seed)) for seed in range(40)]
+    (FOLDER / "views.json").write_text("[\n" + ",\n".join(programs) + "\n]\n")
     # Weights that do not depend on the calls above.
     torch.manual_seed(1)
     model = VisionTransformer().eval()
