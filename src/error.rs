@@ -130,6 +130,8 @@ pub enum Error {
         method: String,
         /// Failed instruction and cause.
         source: Box<ExecuteError>,
+        /// If an assertion of the program failed, what it asserts, such as `x.size()[0] >= 4`.
+        assertion: Option<String>,
     },
     /// An output cannot be read.
     Output {
@@ -230,7 +232,7 @@ pub enum TensorError {
         /// Number of given bytes.
         found: usize,
     },
-    /// The shape has too many dimensions, or more elements than memory can hold.
+    /// The shape has too many dims, or more elements than memory can hold.
     Shape {
         /// The shape.
         shape: Vec<usize>,
@@ -258,7 +260,7 @@ pub enum TensorError {
     },
     /// The elements are not in row-major order.
     NotContiguous,
-    /// The dim order is not a permutation of the dimensions.
+    /// The dim order is not a permutation of the dims.
     DimOrder {
         /// The dim order.
         dim_order: Vec<u8>,
@@ -403,7 +405,13 @@ impl fmt::Display for Error {
                 let plural = if *expected == 1 { "" } else { "s" };
                 write!(f, "'{method}' expects {expected} input{plural}, found {found}")
             }
-            Error::Execute { method, source } => write!(f, "method '{method}' failed: {source}"),
+            Error::Execute { method, source, assertion } => {
+                write!(f, "method '{method}' failed: {source}")?;
+                match assertion {
+                    Some(assertion) => write!(f, ": {assertion}"),
+                    None => Ok(()),
+                }
+            }
             Error::Output { method, index, source } => {
                 write!(f, "output {index} of '{method}': {source}")
             }

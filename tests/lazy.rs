@@ -184,7 +184,7 @@ fn views_share_memory() {
     assert_eq!(floats(&x), [20.0, 0.0, 0.0, 20.0, 0.0, 5.0]);
     assert_eq!(floats(&before), [20.0, 0.0, 0.0, 20.0, 0.0, 0.0]);
     assert!(reason(ints(&[1, 3]).expand([2, 3]).unwrap().relu_()).contains("share memory"));
-    assert!(reason(ints(&[3]).add_(&ints(&[2, 3]))).contains("shape"));
+    assert!(reason(ints(&[3]).add_(ints(&[2, 3]))).contains("shape"));
     let int = Tensor::from_slice(&[2], &[1i32, 2]).unwrap();
     assert!(reason(int.add_(0.5)).contains("cannot become int32"));
     int.mul_(3).unwrap();
@@ -231,7 +231,7 @@ fn long_chains_do_not_overflow_the_stack() {
     // Dropped without being computed.
     let mut x = ints(&[2]);
     for _ in 0..LENGTH {
-        x = x + 1.0;
+        x = 1.0 + x;
     }
     drop(x);
     let mut view = ints(&[2]);
@@ -245,7 +245,7 @@ fn long_chains_do_not_overflow_the_stack() {
     let device = Device::cpu().strict();
     let mut x = ints(&[2]).to(&device).unwrap();
     for _ in 0..5000 {
-        x = x + 1.0;
+        x = 1.0 + x;
     }
     assert_eq!(floats(&x), [5000.0, 5001.0]);
     assert!(device.stats().compiled <= 2, "{:?}", device.stats());

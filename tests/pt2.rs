@@ -225,6 +225,32 @@ fn inputs_beyond_the_declared_range_are_rejected() {
     assert!(error.contains("16"), "{error}");
 }
 
+/// PyTorch's reasons are parts of the errors.
+#[test]
+fn guards_refuse_inputs() {
+    let text = std::fs::read_to_string(folder().join("guards.json")).unwrap();
+    let json: Json = serde_json::from_str(&text).unwrap();
+    for (name, on) in [
+        ("guards", RunOn::AsExported),
+        ("guards", RunOn::Cpu),
+        ("guards_core", RunOn::AsExported),
+        ("guards_core", RunOn::Cpu),
+    ] {
+        let mut module =
+            plain().run_on(on).load(folder().join(name).with_extension("pt2")).unwrap();
+        let refused = json["refused"].as_array().unwrap();
+        assert_eq!(refused.len(), 6);
+        for case in refused {
+            let inputs = case["inputs"].as_array().unwrap().iter();
+            let inputs: Vec<Value> = inputs.map(|input| tensor(input).into()).collect();
+            let error = module.execute("forward", inputs).unwrap_err().to_string();
+            let why = case["why"].as_str().unwrap();
+            assert!(error.contains(why), "{name}: {error}, expected {why}");
+        }
+        check(&mut module, "guards", TOLERANCE).unwrap();
+    }
+}
+
 #[test]
 fn state_has_the_names_of_the_model() {
     let mut module = plain().load(folder().join("counter.pt2")).unwrap();

@@ -128,7 +128,7 @@ kernels! {
         Kernel::new(
             "executorch_prim::et_copy_index.tensor", &[Out, Tensor, Int], prepare_copy_index
         );
-    /// `aten::sym_size.int(self, dim)`: the size of a dimension.
+    /// `aten::sym_size.int(self, dim)`: the size of a dim.
     SYM_SIZE_INT = Kernel::new("aten::sym_size.int", &[Tensor, Int, OutScalar], |_| {
         Ok(Plan::new(|ctx| {
             let info = ctx.info(0)?;

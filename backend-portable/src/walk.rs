@@ -152,7 +152,7 @@ impl<const N: usize> Walk<N> {
             return;
         }
         let last = self.rank.saturating_sub(1);
-        // Decompose `from` into an index for each dimension.
+        // Decompose `from` into an index for each dim.
         let mut index = [0usize; MAX_RANK];
         let mut rest = from;
         for dim in (0..self.rank).rev() {

@@ -187,7 +187,7 @@ impl VulkanBackendBuilder {
         self
     }
 
-    /// Simulates a device limit of `most` workgroups per dimension. Larger dispatches are folded or
+    /// Simulates a device limit of `most` workgroups per dim. Larger dispatches are folded or
     /// split. For tests.
     #[doc(hidden)]
     pub fn fold_workgroups_at(mut self, most: u32) -> Self {

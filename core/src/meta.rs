@@ -331,6 +331,23 @@ impl<'p> MethodMeta<'p> {
         }))
     }
 
+    /// First string among the arguments of an instruction: the message of an assertion, such as
+    /// `aten::_assert_scalar`. `None` if it has none.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn instruction_text(&self, index: usize) -> Result<Option<&'p str>, ProgramError> {
+        let Some(instruction) = self.instructions()?.nth(index) else { return Ok(None) };
+        let InstructionArgs::Kernel { args, .. } = instruction?.1 else { return Ok(None) };
+        for value in args.iter() {
+            let Ok(value) = usize::try_from(value?) else { continue };
+            if let Some(ValueMeta::String(text)) = self.value_meta(value)? {
+                return Ok(Some(text));
+            }
+        }
+        Ok(None)
+    }
+
     /// Operators and backends that the method needs and the registry lacks.
     pub fn missing<'a>(&self, registry: &'a Registry<'a>) -> Missing<'a>
     where

@@ -68,7 +68,7 @@ pub enum Command<'s, B = BufferId> {
         bindings: Vec<Binding<B>>,
         /// The push constants, as bytes.
         push: Cow<'s, [u8]>,
-        /// The number of workgroups in each dimension.
+        /// The number of workgroups in each dim.
         groups: [u32; 3],
     },
     /// Copies bytes; `from` determines the size.

@@ -505,7 +505,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.emit(module, pipeline, accesses, push, groups, workgroup)
     }
 
-    /// Emits a dispatch of a shader that uses only the x dimension, with `invocation_x` as its
+    /// Emits a dispatch of a shader that uses only the x dim, with `invocation_x` as its
     /// index.
     pub(crate) fn dispatch_along_x<P: Pipeline>(
         &mut self,
@@ -518,7 +518,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.dispatch_along(0, pipeline, accesses, push, invocations, workgroup)
     }
 
-    /// Emits a dispatch of a shader that iterates over the y dimension, with `invocation_y` as its
+    /// Emits a dispatch of a shader that iterates over the y dim, with `invocation_y` as its
     /// index. In x, it has one workgroup.
     pub(crate) fn dispatch_along_y<P: Pipeline>(
         &mut self,
@@ -579,7 +579,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         if groups.contains(&0) {
             return Ok(());
         }
-        // If the device limits the z dimension, batches are distributed over several dispatches.
+        // If the device limits the z dim, batches are distributed over several dispatches.
         let at_once = match P::Push::BASE_Z {
             Some(_) => self.state.limits.fold_at[2],
             None => u32::MAX,
@@ -648,7 +648,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
     }
 }
 
-/// Returns the number of workgroups in each dimension.
+/// Returns the number of workgroups in each dim.
 fn workgroups(invocations: [usize; 3], workgroup: [u32; 3]) -> Result<[u32; 3], Error> {
     let mut groups = [0; 3];
     for ((groups, count), size) in groups.iter_mut().zip(invocations).zip(workgroup) {

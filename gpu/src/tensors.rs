@@ -48,12 +48,12 @@ impl Operand {
         self.sizes.len()
     }
 
-    /// Returns the size of dimension `dim`; 1 if the tensor has fewer dimensions.
+    /// Returns the size of dim `dim`; 1 if the tensor has fewer dims.
     pub(crate) fn size(&self, dim: usize) -> usize {
         self.sizes.get(dim).copied().unwrap_or(1)
     }
 
-    /// Normalizes a dimension index, which may be negative to count from the end.
+    /// Normalizes a dim index, which may be negative to count from the end.
     pub(crate) fn dim(&self, dim: i64) -> Result<usize, Error> {
         torchlet_core::rules::normalize_dim(dim, self.rank()).ok_or_else(|| {
             Error::Invalid(format!(

@@ -28,7 +28,7 @@ const MAX_CONTENTS: usize = 4096;
 /// A size or an integer that can change from run to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quantity {
-    /// The size of an input in one dimension.
+    /// The size of an input in one dim.
     Size(ValueId, usize),
     /// An integer input.
     Integer(ValueId),
@@ -42,7 +42,7 @@ enum Quantity {
 struct Varying {
     quantities: Vec<(Quantity, usize)>,
     /// Groups of indices of quantities. A trial gives all quantities of a group the same value,
-    /// because quantities with equal bounds are usually one dimension of the program.
+    /// because quantities with equal bounds are usually one dim of the program.
     together: Vec<Vec<usize>>,
 }
 
@@ -98,7 +98,7 @@ impl Varying {
         quantities.truncate(MAX_QUANTITIES);
 
         // Groups: all quantities with the same bound, and all sizes with the same bound in the same
-        // dimension.
+        // dim.
         let mut alike: BTreeMap<(usize, Option<usize>), Vec<usize>> = BTreeMap::new();
         for (at, (quantity, bound)) in quantities.iter().enumerate() {
             let dims = match quantity {

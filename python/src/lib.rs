@@ -13,9 +13,12 @@ mod tensor;
 mod value;
 
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyList};
 use std::ffi::OsString;
 use std::io::Write;
 use torchlet::DEVICE_APIS;
+use torchlet::core::error::code;
+use torchlet::graph::device::{DeviceOptions, Property};
 
 /// The names of all kernels, once per specialization.
 #[pyfunction]
@@ -46,6 +49,44 @@ fn is_backend_available(py: Python<'_>, name: &str) -> bool {
     }
 }
 
+/// The devices of an API, such as `vulkan`, as dictionaries of their properties.
+#[pyfunction]
+fn devices<'py>(py: Python<'py>, api: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let Some(found) = DEVICE_APIS.iter().find(|known| known.name() == api) else {
+        return Err(error::unsupported(format!("'{api}': the package was built without it")));
+    };
+    let listed = py.detach(|| found.devices(&DeviceOptions::default()));
+    let listed = listed.map_err(|error| error::raise(error.to_string(), code::NOT_FOUND))?;
+    listed.into_iter().map(|device| properties(py, device.properties)).collect()
+}
+
+/// Named properties of a device as a dictionary.
+fn properties<'py>(
+    py: Python<'py>,
+    properties: Vec<(&'static str, Property)>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dictionary = PyDict::new(py);
+    for (name, property) in properties {
+        dictionary.set_item(name, object(py, property)?)?;
+    }
+    Ok(dictionary)
+}
+
+/// A property of a device as a Python object.
+fn object(py: Python<'_>, property: Property) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match property {
+        Property::None => py.None().into_bound(py),
+        Property::Bool(value) => PyBool::new(py, value).to_owned().into_any(),
+        Property::Number(value) => value.into_pyobject(py)?.into_any(),
+        Property::Text(text) => text.into_pyobject(py)?.into_any(),
+        Property::List(items) => {
+            let items: PyResult<Vec<_>> = items.into_iter().map(|item| object(py, item)).collect();
+            PyList::new(py, items?)?.into_any()
+        }
+        Property::Object(named) => properties(py, named)?.into_any(),
+    })
+}
+
 /// Runs the command `torchlet`; the first argument is its name. Returns the exit status.
 #[pyfunction]
 fn run_command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
@@ -73,5 +114,6 @@ fn _torchlet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(operator_names, module)?)?;
     module.add_function(wrap_pyfunction!(backend_names, module)?)?;
     module.add_function(wrap_pyfunction!(is_backend_available, module)?)?;
+    module.add_function(wrap_pyfunction!(devices, module)?)?;
     module.add_function(wrap_pyfunction!(run_command, module)?)
 }

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from torchlet import _arrays, _torchlet
 from torchlet._errors import invalid_argument
 from torchlet._torchlet import MethodInfo
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 #: A file: path, bytes, or an open file.
 Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, Any]
@@ -61,7 +66,7 @@ class Module:
     `"numpy"`, `"jax"` or `"torchlet"`.
 
     Arguments:
-        source: A `.pte` or `.bpte` file: a path, bytes, or an open file.
+        source: A `.pt2`, `.pte` or `.bpte` file: a path, bytes, or an open file.
         backend: Where it runs: `"auto"`, `"cpu"`, `"vulkan"`, or `"as-exported"`.
         data: Files of external data (`.ptd`).
         threads: Number of kernel threads; one per processor by default.
@@ -216,6 +221,28 @@ class Module:
         head = ["method", "inputs", "outputs", "delegates", "loaded"]
         title = f"{self._name}: {self._native.file_size():,} bytes, {self._backend}, {self.origin}"
         return _table(title, head, rows)
+
+
+def load(program: "ExportedProgram", backend: str = "auto", **options: Any) -> Module:
+    """Loads a `torch.export.ExportedProgram` without a file.
+
+    Later changes of the program, such as those of its weights, have no effect.
+
+    Arguments:
+        program: The result of `torch.export.export`.
+        backend: Where it runs, as for `Module`.
+        options: Other options of `Module`: `threads`, `outputs`, ...
+    """
+    # PyTorch is not imported for other objects: an exported program cannot exist without it.
+    export = sys.modules.get("torch.export")
+    if export is None or not isinstance(program, export.ExportedProgram):
+        raise TypeError(
+            "load: expected the torch.export.ExportedProgram that torch.export.export returns, "
+            f"found {type(program).__name__}; open files with torchlet.Module"
+        )
+    file = io.BytesIO()
+    export.save(program, file)
+    return Module(file.getvalue(), backend, **options)
 
 
 class Method:

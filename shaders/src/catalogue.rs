@@ -2,7 +2,7 @@
 
 use crate::{Constant, ConstantField, Element, Field, Module, Pipeline, PushConstants, PushField};
 
-/// The maximum number of dimensions of a shader's strided access, after merging of dimensions with
+/// The maximum number of dims of a shader's strided access, after merging of dims with
 /// compatible strides.
 pub const MAX_DIMS: usize = 8;
 
@@ -174,7 +174,7 @@ pipelines! {
         numel: u32, value: f32, value_int: i32, step: f32, step_int: i32,
     };
 
-    /// Writes the input into a range of the output over one dimension.
+    /// Writes the input into a range of the output over one dim.
     Insert, InsertPush = "insert", 2 buffers, {
         input: Element, output: Element,
     }, {
@@ -189,14 +189,14 @@ pipelines! {
         in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
     };
 
-    /// Resizes the middle of three dimensions by interpolation, with antialiasing.
+    /// Resizes the middle of three dims by interpolation, with antialiasing.
     Resample, ResamplePush = "resample", 2 buffers, {
         input: Element, output: Element, filter: u32,
     }, {
         numel: u32, in_size: u32, out_size: u32, inner: u32, scale: f32,
     };
 
-    /// Reduces the middle of three dimensions. Some functions first subtract an element of the
+    /// Reduces the middle of three dims. Some functions first subtract an element of the
     /// second buffer, which has one element per output.
     Reduce, ReducePush = "reduce", 3 buffers, {
         function: u32, input: Element, other: Element, output: Element,
@@ -244,14 +244,14 @@ pipelines! {
         scale_x: f32,
     };
 
-    /// Selects elements over one dimension by an index tensor (the second buffer).
+    /// Selects elements over one dim by an index tensor (the second buffer).
     Take, TakePush = "take", 3 buffers, {
         input: Element, output: Element, by_element: bool,
     }, {
         numel: u32, in_size: u32, out_size: u32, inner: u32, in_outer_step: u32, in_inner: u32,
     };
 
-    /// Computes the indices that sort the middle of three dimensions, or the index of its median;
+    /// Computes the indices that sort the middle of three dims, or the index of its median;
     /// one invocation per input element.
     Order, OrderPush = "order", 2 buffers, {
         input: Element, descending: bool, function: u32,
@@ -282,7 +282,7 @@ pipelines! {
         numel: u32, rows: u32, columns: u32, width: u32, p: f32,
     };
 
-    /// Prefix scans (cumulative sums, products and similar) over the middle of three dimensions;
+    /// Prefix scans (cumulative sums, products and similar) over the middle of three dims;
     /// four outputs per invocation.
     Scan, ScanPush = "scan", 2 buffers, {
         function: u32, input: Element, output: Element, form: u32,
@@ -290,7 +290,7 @@ pipelines! {
         numel: u32, count: u32, inner: u32,
     };
 
-    /// Scatters elements of the third buffer over the middle of three dimensions, by an index
+    /// Scatters elements of the third buffer over the middle of three dims, by an index
     /// tensor (the second buffer). The other elements of the output come from the first buffer.
     Scatter, ScatterPush = "scatter", 4 buffers, {
         function: u32, input: Element, source: Element, output: Element, one_source: bool,
@@ -298,7 +298,7 @@ pipelines! {
         numel: u32, size: u32, count: u32, inner: u32,
     };
 
-    /// Writes rows into the output, in place, at indices of one dimension (the second buffer).
+    /// Writes rows into the output, in place, at indices of one dim (the second buffer).
     Put, PutPush = "put", 3 buffers, {
         input: Element, output: Element, by_rows: bool,
     }, {
@@ -805,7 +805,7 @@ pipelines! {
         padding_y: u32, padding_x: u32, a: f32, b: f32,
     };
 
-    /// Max or average pooling over two dimensions; four outputs per invocation.
+    /// Max or average pooling over two dims; four outputs per invocation.
     Pool, PoolPush = "pool", 3 buffers, {
         input: Element, output: Element, indices: Element, kind: u32, count_padding: bool,
         adaptive: bool,

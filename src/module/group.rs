@@ -14,8 +14,8 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use torchlet_core::{
-    Allocation, Attached, Event, EventKind, InitError, Method, MethodMemory, Prepared,
-    SharedMemory, SharedMethod,
+    Allocation, Attached, Event, EventKind, ExecuteError, InitError, Method, MethodMemory,
+    Prepared, SharedMemory, SharedMethod,
 };
 
 /// Environment of a module's methods, with its cancel flag.
@@ -324,6 +324,16 @@ impl Group {
     pub(super) fn tracer(&self, index: usize) -> Option<&SharedTracer> {
         let member = self.loaded.borrow_owner().members.get(index)?;
         member.environment().tracer(&member.request.options)
+    }
+
+    /// What a failed instruction of a method asserts, if it is an assertion.
+    pub(super) fn assertion(&self, index: usize, error: &ExecuteError) -> Option<String> {
+        if !error.name.starts_with("aten::_assert") {
+            return None;
+        }
+        let member = self.loaded.borrow_owner().members.get(index)?;
+        let meta = member.environment().method_meta(&self.entry(index).name).ok()?;
+        meta.instruction_text(error.instruction).ok()?.map(String::from)
     }
 
     /// Loads methods. Several methods share planned memory.

@@ -9,8 +9,8 @@ use crate::value::Value;
 use std::sync::Arc;
 use torchlet_core::layout::same_layout;
 use torchlet_core::{
-    ArenaUse, Element, Event, EventKind, EventTracer, InputError, LentError, OutputMemory,
-    OutputValue, Prepared, Scalar, TensorInfo, TensorMut, ValueRef,
+    ArenaUse, Element, Event, EventKind, EventTracer, ExecuteError, InputError, LentError,
+    OutputMemory, OutputValue, Prepared, Scalar, TensorInfo, TensorMut, ValueRef,
 };
 
 /// Exact memory of a loaded method, in bytes. Weights used in place in the file do not count.
@@ -307,9 +307,7 @@ impl<'a> Method<'a> {
             .map_err(|error| match error {
                 LentError::Input { index, source } => self.refused(index, source),
                 LentError::Output { index, source } => output_error(self.name(), index, source),
-                LentError::Execute(source) => {
-                    Error::Execute { method: self.name().into(), source: Box::new(source) }
-                }
+                LentError::Execute(source) => self.failed(Box::new(source)),
                 _ => output_error(self.name(), 0, InputError::Unbound),
             })
     }
@@ -428,6 +426,12 @@ impl<'a> Method<'a> {
             .map_err(|source| input_error(&name, index, &expected, source))
     }
 
+    /// The error of a run that failed.
+    fn failed(&self, source: Box<ExecuteError>) -> Error {
+        let assertion = self.group.assertion(self.index, &source);
+        Error::Execute { method: self.name().into(), source, assertion }
+    }
+
     /// Runs the method with the current inputs.
     ///
     /// # Errors
@@ -435,7 +439,7 @@ impl<'a> Method<'a> {
     pub fn run(&mut self) -> Result<(), Error> {
         self.group
             .with_mut(self.index, |mut method| method.execute().map_err(Box::new))?
-            .map_err(|source| Error::Execute { method: self.name().into(), source })?;
+            .map_err(|source| self.failed(source))?;
         self.report_outputs_if_requested()
     }
 
@@ -470,7 +474,7 @@ impl<'a> Method<'a> {
             .with_mut(self.index, |mut method| {
                 method.execute_argmax(output, &mut indices).map_err(Box::new)
             })?
-            .map_err(|source| Error::Execute { method: self.name().into(), source })?;
+            .map_err(|source| self.failed(source))?;
         self.report_outputs_if_requested()?;
         Ok(found.map(|count| {
             indices.truncate(count);

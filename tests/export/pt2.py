@@ -46,6 +46,8 @@ class Program:
     decomposed: bool = False
     """Whether the program is also exported after `run_decompositions()`."""
     kwargs: dict[str, Any] = field(default_factory=dict)
+    refused: list[tuple[Inputs, str]] = field(default_factory=list)
+    """Inputs that the program refuses, with a part of the message."""
 
 
 class Convolutions(nn.Module):
@@ -301,6 +303,23 @@ class Similarity(nn.Module):
         )
 
 
+class Guards(nn.Module):
+    """Conditions on sizes, on an integer in a tensor, and on elements."""
+
+    def forward(
+        self, x: torch.Tensor, y: torch.Tensor, n: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        rows = x.shape[0]
+        torch._check(rows > 3)
+        halves = x.view(rows // 2, 2, -1)
+        count = n.item()
+        torch._check(count >= 1)
+        torch._check(count <= 3)
+        torch._assert_async((x > -9).all(), "x is above -9")
+        chosen = torch.cond(rows > 6, lambda t: t * 2, lambda t: t - 1, (y,))
+        return halves.sum(1), x + y, chosen, y[:count] * 2
+
+
 def programs() -> list[Program]:
     torch.manual_seed(7)
     batch = Dim("batch", min=1, max=16)
@@ -344,7 +363,26 @@ def programs() -> list[Program]:
             [(torch.randn(count, 3),) for count in (4, 2, 9, 0)],
             dynamic=({0: Dim("rows", min=2, max=9)},),
         ),
+        Program(
+            "guards",
+            Guards(),
+            [guarded(rows, rows, n) for rows, n in ((6, 2), (8, 1), (4, 3))],
+            dynamic=({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, None),
+            decomposed=True,
+            refused=[
+                (guarded(5, 5, 2), "(x.size()[0] // 2)"),
+                (guarded(4, 6, 2), "y.size()[0] == x.size()[0]"),
+                (guarded(2, 2, 2), "x.size()[0] >= 4"),
+                (guarded(6, 6, 4), "u0 <= 3"),
+                (guarded(6, 6, 0), "u0 >= 1"),
+                ((torch.full((6, 2), -9.0), *guarded(6, 6, 2)[1:]), "x is above -9"),
+            ],
+        ),
     ]
+
+
+def guarded(rows: int, others: int, n: int) -> Inputs:
+    return torch.randn(rows, 2), torch.randn(others, 2), torch.tensor(n)
 
 
 def described(value: Any) -> dict[str, Any]:
@@ -408,8 +446,23 @@ def export(program: Program) -> None:
         with torch.no_grad():
             outputs = tree_flatten(module(*case))[0]
         cases.append({"inputs": inputs, "outputs": [described(value) for value in outputs]})
-    text = json.dumps({"cases": cases}, separators=(",", ":"))
+    refused = []
+    for case, why in program.refused:
+        message = refusal(exported, case)
+        assert why in message, message
+        refused.append({"inputs": [described(value) for value in case], "why": why})
+    written = {"cases": cases} | ({"refused": refused} if refused else {})
+    text = json.dumps(written, separators=(",", ":"))
     (FOLDER / f"{program.name}.json").write_text(text + "\n")
+
+
+def refusal(program: torch.export.ExportedProgram, inputs: Inputs) -> str:
+    """The message with which PyTorch refuses inputs."""
+    try:
+        program.module()(*inputs)
+    except (AssertionError, RuntimeError) as error:
+        return str(error)
+    raise ValueError("the inputs are not refused")
 
 
 def main() -> None:

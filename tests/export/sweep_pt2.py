@@ -51,7 +51,9 @@ def of_torchvision(name: str) -> Model:
     if name.startswith(("deeplabv3", "fcn", "lraspp")):
         options["weights_backbone"] = None
     model = torchvision.models.get_model(name, **options)
-    if name.startswith(("r3d", "mc3", "r2plus1d", "s3d")):
+    if name == "s3d":
+        return model, (image(3, 16, 224, 224),), {}
+    if name.startswith(("r3d", "mc3", "r2plus1d")):
         return model, (image(3, 16, 112, 112),), {}
     if name.startswith(("mvit", "swin3d")):
         return model, (image(3, 16, 224, 224),), {}

@@ -106,7 +106,7 @@ fn first_maximum_of_each_row() {
     }
 }
 
-/// Rows beyond the maximum number of workgroups in one dimension continue in the next.
+/// Rows beyond the maximum number of workgroups in one dim continue in the next.
 #[test]
 fn rows_fold_into_the_next_dimension() {
     if !device_is_there() {

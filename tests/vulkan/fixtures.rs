@@ -39,8 +39,8 @@ fn outputs_match_pytorch() {
     }
 }
 
-/// Devices limit the number of workgroups in each dimension, here to two. Further workgroups
-/// continue in the next dimension, and further batches in another dispatch.
+/// Devices limit the number of workgroups in each dim, here to two. Further workgroups
+/// continue in the next dim, and further batches in another dispatch.
 #[test]
 fn workgroups_fold_into_the_next_dimension() {
     if device_is_there() {

@@ -35,7 +35,7 @@ fn gpus_match_pytorch() {
     });
 }
 
-/// Operator families with batches in a dimension whose number of workgroups is limited, here to
+/// Operator families with batches in a dim whose number of workgroups is limited, here to
 /// three.
 const BATCHED: &[&str] = &[
     "attention",
@@ -67,7 +67,7 @@ fn batches_are_split_into_dispatches() {
         fixture.atol = fixture.atol.max(TOLERANCE);
     }
     // As on a small GPU, and on a large one, where the workgroups that share a sum also lie in this
-    // dimension.
+    // dim.
     for busy in [1 << 9, 1 << 16] {
         let folded = VulkanBackend::builder().fold_workgroups_at(3).busy_invocations(busy);
         let backend = Arc::new(folded.build());
@@ -107,7 +107,7 @@ fn many_batches_stay_on_the_device() {
                 && shaders.iter().any(|shader| event.name.contains(shader))
         };
         let dispatches = run.events.iter().filter(is_batched).count();
-        // Channels of depthwise and grouped convolutions share a dimension with the batch.
+        // Channels of depthwise and grouped convolutions share a dim with the batch.
         let grouped = ["depthwise", "/in_groups"].map(|name| fixture.file.contains(name));
         let least = if grouped.contains(&true) { 1 } else { 2 };
         assert!(dispatches >= least, "{}: {dispatches} dispatches", fixture.file);

@@ -3,7 +3,7 @@
 //!
 //! - [`simd`]: the vector abstraction, and [`simd::Tier`], the instruction set to use.
 //! - [`gemm`]: matrix multiplication.
-//! - [`conv`]: convolutions, one to three dimensions.
+//! - [`conv`]: convolutions, one to three dims.
 //! - [`split`]: parallel loops; [`threads`]: a thread pool for them (with `std`).
 //! - [`functions`]: element-wise operations; [`rows`]: reductions and normalisations; [`math`]:
 //!   elementary functions on vectors.

@@ -11,7 +11,7 @@ pub enum Fold {
     Average(f32),
 }
 
-/// Pooling window of one output pixel: input pixels in up to three dimensions, each with a
+/// Pooling window of one output pixel: input pixels in up to three dims, each with a
 /// contiguous run of channels.
 #[derive(Debug)]
 pub struct PoolWindow<'a> {
@@ -19,7 +19,7 @@ pub struct PoolWindow<'a> {
     pub input: &'a [f32],
     /// Offset of the first channel of the first input pixel.
     pub at: usize,
-    /// Number of input pixels in each dimension.
+    /// Number of input pixels in each dim.
     pub counts: [usize; 3],
     /// Strides in elements.
     pub steps: [usize; 3],

@@ -1,7 +1,7 @@
 //! Matrix factorisations and operators based on them: determinants, inverses, linear equations,
 //! eigenvalues, singular values.
 //!
-//! The last two dimensions are a matrix, the others are batch dimensions. Everything is computed in
+//! The last two dims are a matrix, the others are batch dims. Everything is computed in
 //! `f64`, in plain loops: in networks such matrices are small. As in LAPACK, factorisations use
 //! partial pivoting, and Householder reflections choose the sign without cancellation. Unlike in
 //! LAPACK, elements whose squares overflow or underflow `f64` (above 1e154 or below 1e-154) give

@@ -11,7 +11,7 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { HADAMARD:
     /// `llama::fast_hadamard_transform.out(mat, out)`: transforms each vector of the last
-    /// dimension. Its length is a power of two, or 28 times a power of two. In the latter case, the
+    /// dim. Its length is a power of two, or 28 times a power of two. In the latter case, the
     /// vector is divided into 28 parts. Each part is transformed, then [`ORDER_28`] is applied to
     /// the elements with the same index in all parts.
     FAST_HADAMARD_TRANSFORM_OUT =

@@ -69,7 +69,7 @@ pub(crate) struct MatrixLayout {
 }
 
 impl MatrixLayout {
-    /// Layout of the last two dimensions of a tensor. A vector is a single row.
+    /// Layout of the last two dims of a tensor. A vector is a single row.
     fn last_two(info: &TensorInfo) -> Self {
         let strides = info.strides();
         let mut last = strides.iter().rev().copied();
@@ -82,7 +82,7 @@ impl MatrixLayout {
     }
 }
 
-/// Batch dimensions, with the strides of left operand, right operand and result.
+/// Batch dims, with the strides of left operand, right operand and result.
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
     rank: usize,
@@ -123,7 +123,7 @@ impl Batch {
 struct Addend {
     arg: usize,
     beta: Scalar,
-    /// Strides over the output's dimensions.
+    /// Strides over the output's dims.
     steps: Steps,
 }
 
@@ -153,7 +153,7 @@ impl BatchedMatmul {
         layouts
     }
 
-    /// The addend at a batch index. Only for outputs with at most one batch dimension.
+    /// The addend at a batch index. Only for outputs with at most one batch dim.
     fn addend_layout(&self, index: usize) -> Option<(Addend, MatrixLayout)> {
         let addend = self.addend?;
         let mut last = self.out.rank();

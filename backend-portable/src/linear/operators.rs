@@ -86,7 +86,7 @@ kernels! { PRODUCTS:
         prepare(ctx, &[0, 1, 2], product, None, dot, never)
     });
     /// `aten::linear.out(input, weight, bias, out)`: `input * transposed weight + bias`, over the
-    /// last dimension.
+    /// last dim.
     LINEAR_OUT = Kernel::new("aten::linear.out", &[Tensor, Tensor, OptionalTensor, Out], |ctx| {
         let (product, sizes) =
             linear(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(mismatched(1))?;
@@ -249,7 +249,7 @@ fn linear_run(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, c) = if input.is_contiguous() && out.is_contiguous() {
         (MatrixLayout { start: 0, row: k, col: 1 }, MatrixLayout { start: 0, row: n, col: 1 })
     } else {
-        // The dimension before the last is the rows; earlier ones are the batch.
+        // The dim before the last is the rows; earlier ones are the batch.
         let (from, to) = (input.strides(), out.strides());
         let rows = input.rank() - 1;
         let step = |strides: &[usize], dim: usize| strides.get(dim).copied().unwrap_or(1);

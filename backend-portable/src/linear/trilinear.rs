@@ -11,7 +11,7 @@ use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! { TRILINEAR:
     /// `aten::_trilinear.out(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim, out)`:
-    /// unsqueezes the tensors at the listed dimensions, multiplies them with broadcasting, and sums
+    /// unsqueezes the tensors at the listed dims, multiplies them with broadcasting, and sums
     /// over `sumdim`. `unroll_dim` only affects how PyTorch splits the work.
     TRILINEAR_OUT = Kernel::new(
         "aten::_trilinear.out",
@@ -20,13 +20,13 @@ kernels! { TRILINEAR:
     );
 }
 
-/// The unsqueezed tensors, their broadcast sizes, and the summed dimensions.
+/// The unsqueezed tensors, their broadcast sizes, and the summed dims.
 fn operands(args: &Arguments) -> Result<([View; 3], Sizes, DimSet), KernelError> {
     let view = |arg: usize| {
         let mut view = View::of(&args.info(arg)?).ok_or(bad(arg, "shape is too large"))?;
         let added = args.ints(3 + arg)?;
         let rank = view.rank() + added.len();
-        // The lists name dimensions of the result, in any order. Inserting them in ascending order
+        // The lists name dims of the result, in any order. Inserting them in ascending order
         // puts each at its final index.
         let added = DimSet::of(&added, rank).filter(|_| rank <= MAX_RANK);
         let added = added.ok_or(bad(3 + arg, "expected distinct dims of the result"))?;
@@ -73,7 +73,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }))
 }
 
-/// Loop over some dimensions of the three tensors.
+/// Loop over some dims of the three tensors.
 #[derive(Clone, Default)]
 struct Odometer {
     sizes: heapless::Vec<usize, MAX_RANK>,

@@ -60,7 +60,7 @@ kernels! { AFFINE:
     );
     /// `quantized_decomposed::quantize_per_token.out(input, scales,
     /// zero_points, quant_min, quant_max, dtype, out)`: quantizes with a scale and zero point for
-    /// each vector of the last dimension.
+    /// each vector of the last dim.
     QUANTIZE_PER_TOKEN_OUT = affine!(
         "quantized_decomposed::quantize_per_token.out",
         [Tensor, Tensor, Tensor, Int, Int, Int, Out],
@@ -98,7 +98,7 @@ kernels! { AFFINE:
     );
     /// `quantized_decomposed::dequantize_per_token.out(input, scales,
     /// zero_points, quant_min, quant_max, dtype, output_dtype, out)`: dequantizes with a scale and
-    /// zero point for each vector of the last dimension.
+    /// zero point for each vector of the last dim.
     DEQUANTIZE_PER_TOKEN_OUT = affine!(
         "quantized_decomposed::dequantize_per_token.out",
         [Tensor, Tensor, Tensor, Int, Int, Int, Int, Out],
@@ -115,10 +115,10 @@ pub(crate) enum Granularity {
     Numbers,
     /// Two tensors of one element for the whole tensor.
     Tensors,
-    /// Two vectors, with an element for each index of the dimension in argument 3.
+    /// Two vectors, with an element for each index of the dim in argument 3.
     Channel,
     /// Two tensors that are broadcast; normally with an element for each vector of the last
-    /// dimension.
+    /// dim.
     Token,
 }
 
@@ -154,7 +154,7 @@ pub(crate) const QUANTIZE_FORM: Form = form(Numbers, 6);
 /// Per-tensor dequantization with scalars; the output has no dtype argument.
 pub(crate) const DEQUANTIZE_FORM: Form = form(Numbers, 6);
 
-/// Scale or zero point: a scalar, or a tensor with strides over the output's dimensions.
+/// Scale or zero point: a scalar, or a tensor with strides over the output's dims.
 struct Parameter<'c> {
     number: f64,
     tensor: Option<TensorRef<'c>>,

@@ -25,7 +25,7 @@ kernels! { PARAMETERS:
         },
     );
     /// `quantized_decomposed::choose_qparams_per_token_asymmetric.out(input,
-    /// dtype, scale, zero_point)`: int8 scale and zero point for each vector of the last dimension.
+    /// dtype, scale, zero_point)`: int8 scale and zero point for each vector of the last dim.
     CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC_OUT = Kernel::new(
         "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
         &[Tensor, Int, Out, Out],

@@ -245,7 +245,7 @@ fn embedding(ctx: &mut Invoke, bits: usize, out: usize) -> Result<(), KernelErro
 }
 
 /// Checks the operands of a multiplication of a floating-point matrix with an 8-bit one. `shared`
-/// is the dimension k of the weight.
+/// is the dim k of the weight.
 fn prepare_mixed(
     ctx: &mut Prepare,
     shared: usize,

@@ -1,4 +1,4 @@
-//! Discrete Fourier transforms of any length, over several dimensions.
+//! Discrete Fourier transforms of any length, over several dims.
 
 mod operators;
 mod transform;

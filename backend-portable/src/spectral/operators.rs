@@ -19,7 +19,7 @@ use torchlet_core::{
 
 kernels! { FOURIER:
     /// `aten::_fft_c2c.out(self, dim, normalization, forward, out)`: the forward or inverse
-    /// transform over the dimensions `dim`. `normalization` selects the divisor: 1 (0), the square
+    /// transform over the dims `dim`. `normalization` selects the divisor: 1 (0), the square
     /// root of the number of transformed values (1), or that number (2).
     FFT_C2C_OUT = Kernel::new("aten::_fft_c2c.out", &[Tensor, IntList, Int, Bool, Out], |ctx| {
         let input = ctx.info(0)?;
@@ -72,7 +72,7 @@ kernels! { FOURIER:
 
 type Dims = Bounded<usize, MAX_RANK>;
 
-/// The dimensions, which must differ.
+/// The dims, which must differ.
 fn dims(args: &Arguments) -> Result<Dims, KernelError> {
     let rank = args.info(0)?.rank();
     let mut dims = Dims::new();
@@ -91,7 +91,7 @@ fn complex(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
     if known { Ok(()) } else { Err(unsupported(arg, info.scalar_type)) }
 }
 
-/// Length of the transform over a dimension, from the shapes of input and output. For one-sided
+/// Length of the transform over a dim, from the shapes of input and output. For one-sided
 /// spectra, the length of the real side.
 fn full_size(args: &Arguments, dim: usize, last: usize) -> Result<usize, KernelError> {
     let (input, out) = (args.info(0)?, args.info(4)?);
@@ -143,7 +143,7 @@ fn scratch_for(ctx: &Prepare, out: usize, last: usize) -> Result<usize, KernelEr
         len = len.max(lines.memory(threads).ok_or(bad(0, "shape is too large"))?);
     }
     if !is_complex(found.scalar_type) && dims.len() > 1 {
-        // Intermediate results between the dimensions are complex.
+        // Intermediate results between the dims are complex.
         len = len.checked_add(input.numel()).ok_or(bad(0, "shape is too large"))?;
     }
     scratch::bytes_for(len, element)
@@ -222,7 +222,7 @@ fn factor<C: Real>(ctx: &Invoke, dims: &Dims, last: usize) -> Result<C, KernelEr
     })
 }
 
-/// Transforms all lines of a tensor over a dimension in place.
+/// Transforms all lines of a tensor over a dim in place.
 fn in_place<C: Real>(
     parallel: &dyn Parallel,
     info: &TensorInfo,

@@ -41,7 +41,7 @@ fn buffers_of(device: &vk::PhysicalDeviceLimits) -> u32 {
 }
 
 /// Returns the maximum number of invocations per workgroup. A workgroup of that size must be
-/// possible in each of the first two dimensions.
+/// possible in each of the first two dims.
 fn invocations_of(device: &vk::PhysicalDeviceLimits) -> u32 {
     let [x, y, _] = device.max_compute_work_group_size;
     device.max_compute_work_group_invocations.min(x).min(y)

@@ -74,7 +74,7 @@ pub(crate) struct Options {
     pub(crate) stand_in: bool,
     /// The kernel variant index that all calls use if they have it.
     pub(crate) variant: Option<u8>,
-    /// The number of workgroups per dimension beyond which work is folded or split.
+    /// The number of workgroups per dim beyond which work is folded or split.
     pub(crate) fold_at: Option<u32>,
     /// The maximum number of storage buffers per shader.
     pub(crate) buffers: Option<u32>,

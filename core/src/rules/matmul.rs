@@ -2,7 +2,7 @@
 
 use crate::layout::Sizes;
 
-/// Dimensions of a (batched) matrix multiplication: `[m, k] x [k, n]`.
+/// Dims of a (batched) matrix multiplication: `[m, k] x [k, n]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatmulShape {
     /// Batch size; 1 for two matrices.

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use torchlet_shaders::Module;
 
-/// Workgroups per dimension that every device supports.
+/// Workgroups per dim that every device supports.
 pub(crate) const MAX_GROUPS: usize = 65535;
 
 /// The maximum number of invocations per workgroup that shaders use. Vulkan guarantees 128; all
@@ -23,8 +23,8 @@ pub const NEEDED_BUFFERS: u32 = 7;
 pub struct DeviceLimits {
     /// The maximum number of invocations per workgroup. 256 are required.
     pub invocations: u32,
-    /// The maximum number of workgroups of a dispatch, in each dimension. Larger work is folded
-    /// into other dimensions or split into several dispatches.
+    /// The maximum number of workgroups of a dispatch, in each dim. Larger work is folded
+    /// into other dims or split into several dispatches.
     pub workgroups: [u32; 3],
     /// The maximum bytes of shared memory per workgroup.
     pub shared_memory: u32,
@@ -40,10 +40,10 @@ pub struct DeviceLimits {
 /// The device limits that encoding depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum number of workgroups of a dispatch, in each dimension.
+    /// The maximum number of workgroups of a dispatch, in each dim.
     pub workgroups: [u32; 3],
-    /// The number of workgroups per dimension beyond which work is folded into the next dimension,
-    /// or, for the last dimension, split into several dispatches. Equals the device limit except in
+    /// The number of workgroups per dim beyond which work is folded into the next dim,
+    /// or, for the last dim, split into several dispatches. Equals the device limit except in
     /// tests.
     pub fold_at: [u32; 3],
     /// The maximum bytes of a tensor.
@@ -68,8 +68,8 @@ impl Limits {
         align: 256,
     };
 
-    /// Folds the workgroups of dimension `along` into the next dimension if they exceed the limit.
-    /// Returns `None` if the next dimension is in use or exceeds its limit.
+    /// Folds the workgroups of dim `along` into the next dim if they exceed the limit.
+    /// Returns `None` if the next dim is in use or exceeds its limit.
     pub fn folded(&self, groups: [u32; 3], along: usize) -> Option<[u32; 3]> {
         let (count, most) = (*groups.get(along)?, *self.fold_at.get(along)?);
         let mut folded = groups;
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(limits.folded([41, 1, 1], 0), None);
         assert_eq!(limits.folded([1, 19, 1], 1), Some([1, 4, 5]));
         assert_eq!(limits.folded([1, 21, 1], 1), None);
-        // The next dimension is in use.
+        // The next dim is in use.
         assert_eq!(limits.folded([11, 2, 1], 0), None);
         assert_eq!(limits.folded([1, 1, 6], 2), None);
     }

@@ -9,7 +9,7 @@ pub struct PipelineKey {
     pub module: Module,
     /// The values of the specialisation constants.
     pub constants: Vec<u32>,
-    /// The invocations of a workgroup in each dimension.
+    /// The invocations of a workgroup in each dim.
     pub workgroup: [u32; 3],
 }
 

@@ -47,7 +47,7 @@ impl<'e> Encoder<'e, '_> {
         Ok(taken)
     }
 
-    /// Whether all readers of a tensor support strides. A view that only adds or removes dimensions
+    /// Whether all readers of a tensor support strides. A view that only adds or removes dims
     /// of size one counts as a reader if all readers of the view support strides.
     fn supports_strides(&self, tensor: &Operand, views: &mut usize) -> bool {
         match views.checked_sub(1) {
@@ -144,7 +144,7 @@ impl<'e> Encoder<'e, '_> {
     }
 }
 
-/// Whether two shapes differ only in dimensions of size one.
+/// Whether two shapes differ only in dims of size one.
 fn is_like(a: &Operand, b: &Operand) -> bool {
     let many = |operand: &Operand| -> Vec<usize> {
         operand.sizes.iter().copied().filter(|size| *size != 1).collect()
@@ -152,12 +152,12 @@ fn is_like(a: &Operand, b: &Operand) -> bool {
     many(a) == many(b)
 }
 
-/// Returns the strides, if each row of the last dimension can be read four elements at a time.
+/// Returns the strides, if each row of the last dim can be read four elements at a time.
 fn by_four(sizes: &[usize], strides: &[i64]) -> Option<Vec<usize>> {
     let (1, true) = (*strides.last()?, sizes.len() == strides.len()) else { return None };
     let mut own = Vec::with_capacity(strides.len());
     for (size, stride) in sizes.iter().zip(strides).take(sizes.len() - 1) {
-        // The stride of a dimension of size one is irrelevant.
+        // The stride of a dim of size one is irrelevant.
         let stride = if *size == 1 { 0 } else { usize::try_from(*stride).ok()? };
         own.push(Some(stride).filter(|stride| stride.is_multiple_of(4))?);
     }

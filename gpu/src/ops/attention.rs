@@ -59,7 +59,7 @@ fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result
     attend(e, [&q, &k, &v], form, mask.as_ref(), keys, scale, out)
 }
 
-/// Returns the first three arguments, which must have four dimensions.
+/// Returns the first three arguments, which must have four dims.
 pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
     let [q, k, v, ..] = args[..] else {
         return Err(Error::Invalid(format!(
@@ -77,7 +77,7 @@ pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3
     }
 }
 
-/// The indices of the head and row dimensions of a tensor. Batches are the first dimension, and the
+/// The indices of the head and row dims of a tensor. Batches are the first dim, and the
 /// elements of a head the last.
 #[derive(Debug, Clone, Copy)]
 struct Order {
@@ -339,7 +339,7 @@ fn attend(
         let shared = Shared { counts: first_share, shares: quads };
         let parts = e.derived(Derived::Shared(shared))?;
         if few {
-            // One dimension may exceed its bound while another is smaller.
+            // One dim may exceed its bound while another is smaller.
             if batches.saturating_mul(heads).saturating_mul(rows) > places {
                 let q = &q.sizes;
                 return Err(Error::Invalid(format!(

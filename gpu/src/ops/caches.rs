@@ -268,7 +268,7 @@ impl Rotation {
             }
         };
         let own_sizes = [input.size(1), input.size(2)];
-        // Missing dimensions have size one.
+        // Missing dims have size one.
         let own = |from_last: usize| cosine.sizes.iter().rev().nth(from_last).copied().unwrap_or(1);
         let (own_rows, own_angles) = ([own(2), own(1)], own(0));
         let position = own_rows[1].saturating_mul(angles);
@@ -315,7 +315,7 @@ impl Rotation {
         let (positions, heads, depth) = (input.size(1), input.size(2), input.size(3));
         let angles = cosine.sizes.last().copied().unwrap_or(1);
         let rotated = if halves { angles } else { angles.saturating_mul(2) };
-        // With three dimensions, the angles differ between heads.
+        // With three dims, the angles differ between heads.
         let by_head = cosine.rank() == 3 && cosine.size(1) == heads && !halves;
         // In some programs, heads precede positions, because exporters match Hugging Face's
         // rotations by pattern. The shader then treats heads as positions, and positions as heads
@@ -402,7 +402,7 @@ impl Rotation {
             )));
         }
         // For the shader, a batch comprises all positions, also in the interleaved form, whose
-        // input has no head dimension.
+        // input has no head dim.
         let batch = push.positions as usize * push.heads as usize * push.depth as usize;
         let batches = (input.numel() / batch.max(1)).max(1);
         let all = if start.is_some() { out.numel() } else { input.numel() };

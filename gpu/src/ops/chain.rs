@@ -23,7 +23,7 @@ pub(super) const OPERATORS: &[Entry] = &[operator(Operator::CHAIN, encode)];
 pub(crate) const MAX_INPUTS: usize = 5;
 /// The maximum number of operators of a chain.
 pub(crate) const MAX_STAGES: usize = 9;
-/// The maximum number of strided inputs, and of dimensions.
+/// The maximum number of strided inputs, and of dims.
 const MAX_STRIDED: usize = 3;
 const DIMS: usize = 3;
 
@@ -33,14 +33,14 @@ const NO_STAGE: u32 = u32::MAX;
 /// The memory layout of a chain's input tensors, relative to the output.
 struct Walk {
     layouts: [u32; MAX_INPUTS],
-    /// The sizes of all dimensions except the first.
+    /// The sizes of all dims except the first.
     sizes: [u32; DIMS - 1],
     strides: [i32; MAX_STRIDED * DIMS],
 }
 
 /// Returns the layout of inputs relative to an output of shape `sizes`. Returns `None` if the
-/// layout has too many dimensions or strides, or if the output of a malformed file has fewer
-/// dimensions than an input.
+/// layout has too many dims or strides, or if the output of a malformed file has fewer
+/// dims than an input.
 fn walk(inputs: &[Operand], sizes: &[usize]) -> Result<Option<Walk>, Error> {
     if inputs.iter().any(|input| input.rank() > sizes.len()) {
         return Ok(None);

@@ -86,7 +86,7 @@ convolution_calls! {
 }
 
 /// A convolution from `[batch, in_channels, size[0], size[1]]` to
-/// `[batch, out_channels, out_size[0], out_size[1]]`. In 3D convolutions, a depth dimension
+/// `[batch, out_channels, out_size[0], out_size[1]]`. In 3D convolutions, a depth dim
 /// precedes rows and columns.
 #[derive(Debug)]
 pub(super) struct Shape {
@@ -103,7 +103,7 @@ pub(super) struct Shape {
     pub(super) out_channels: usize,
     pub(super) size: [usize; 2],
     pub(super) out_size: [usize; 2],
-    /// The depth dimension of a 3D convolution.
+    /// The depth dim of a 3D convolution.
     pub(super) depth: Option<Depth>,
     /// The maximum number of outputs per channel.
     pub(super) bound: usize,
@@ -358,7 +358,7 @@ impl Shape {
         self.depth_window().kernel as usize * y * x
     }
 
-    /// Returns the window in the depth dimension; that of a 2D convolution has one element.
+    /// Returns the window in the depth dim; that of a 2D convolution has one element.
     fn depth_window(&self) -> Window {
         self.depth.map_or(Window::NONE, |depth| depth.window)
     }

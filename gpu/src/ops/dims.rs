@@ -1,10 +1,10 @@
-//! Merging of dimensions, and shapes of broadcasts.
+//! Merging of dims, and shapes of broadcasts.
 
 use crate::error::Error;
 use torchlet_core::rules::broadcast_all;
 use torchlet_shaders::MAX_DIMS;
 
-/// Merges dimensions that have compatible strides in all tensors, and drops dimensions of size 1.
+/// Merges dims that have compatible strides in all tensors, and drops dims of size 1.
 /// Returns the remaining sizes with their strides.
 pub(super) fn merge_dims(
     sizes: &[usize],

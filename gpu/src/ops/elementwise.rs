@@ -414,7 +414,7 @@ pub(super) fn broadcast_sizes(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Er
     Ok(sizes.iter().map(|size| *size as usize).collect())
 }
 
-/// Returns the strides of a tensor broadcast to `rank` dimensions.
+/// Returns the strides of a tensor broadcast to `rank` dims.
 pub(super) fn broadcast_strides(tensor: &Operand, rank: usize) -> Vec<i64> {
     let own = tensor.strides();
     let missing = rank - tensor.rank();

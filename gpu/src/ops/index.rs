@@ -112,7 +112,7 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
             input.rank()
         )));
     }
-    // If the indexed dimensions are not adjacent, they come first in the output, so the input is
+    // If the indexed dims are not adjacent, they come first in the output, so the input is
     // permuted first.
     let (first, input) = if last - first + 1 == indices.len() {
         (first, input)
@@ -134,7 +134,7 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     take(e, args, &input, &index, first, count, &sizes)
 }
 
-/// Returns the index tensors of a list, each with the dimension that it indexes.
+/// Returns the index tensors of a list, each with the dim that it indexes.
 fn index_tensors(e: &Encoder<'_, '_>, list: ValueId) -> Result<Vec<(usize, Operand)>, Error> {
     let mut indices = Vec::new();
     for (dim, id) in e.list(list)?.into_iter().enumerate() {
@@ -159,7 +159,7 @@ fn broadcast_shape(indices: &[(usize, Operand)]) -> Result<Vec<usize>, Error> {
     })
 }
 
-/// Combines the indices of several adjacent dimensions into one linear index.
+/// Combines the indices of several adjacent dims into one linear index.
 fn combined(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -179,7 +179,7 @@ fn combined(
     Ok(index)
 }
 
-/// Writes rows into a tensor at indices of one dimension. If no other call reads the old contents,
+/// Writes rows into a tensor at indices of one dim. If no other call reads the old contents,
 /// the rows are written in place. Otherwise, each output element searches for the value written to
 /// it.
 fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -214,7 +214,7 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     if let Some(size) = rows.get_mut(dim) {
         *size = index.numel();
     }
-    // Leading dimensions of size 1 may be missing.
+    // Leading dims of size 1 may be missing.
     let missing = rows.len().saturating_sub(value.rank());
     let is_whole = rows.get(missing..) == Some(&value.sizes[..])
         && rows.iter().take(missing).all(|size| *size == 1);
@@ -300,7 +300,7 @@ fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     choose(e, args, [mask, picked, input])
 }
 
-/// Writes or adds elements at index tensors of adjacent dimensions. Additions happen in a fixed
+/// Writes or adds elements at index tensors of adjacent dims. Additions happen in a fixed
 /// order, so that results are deterministic.
 fn put_each(
     e: &mut Encoder<'_, '_>,
@@ -330,7 +330,7 @@ fn put_each(
     let mut sizes = input.sizes[..first].to_vec();
     sizes.extend(&shape);
     sizes.extend(&input.sizes[end..]);
-    // The target position of each value in the combined dimensions.
+    // The target position of each value in the combined dims.
     let index = combined(e, input, indices, &shape)?;
     let index = Operand { sizes: vec![count, 1], ..index };
     let places = e.temporary(Element::I32, &[sides[0], count, sides[1]])?;
@@ -410,7 +410,7 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let out = e.out(args)?;
     let out = e.resize(out.id, &index.sizes)?;
     // Only the part of the input that the index spans is read. If the index is narrower only in the
-    // first dimension on either side of `dim`, strides suffice for this.
+    // first dim on either side of `dim`, strides suffice for this.
     let mut part = index.sizes.clone();
     if let Some(size) = part.get_mut(dim) {
         *size = input.size(dim);
@@ -453,9 +453,9 @@ pub(super) fn values_and_places(
     Ok([values, places])
 }
 
-/// Emits a gather with one index per element over one dimension:
+/// Emits a gather with one index per element over one dim:
 /// `out[…, k, …] = input[…, index[…, k, …], …]`. The index may be narrower than the input in the
-/// first dimension before this one, and in the first dimension after it.
+/// first dim before this one, and in the first dim after it.
 pub(super) fn take_each(
     e: &mut Encoder<'_, '_>,
     input: &Operand,

@@ -99,7 +99,7 @@ fn stack(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a tensor into a range of a new one over one dimension, without a copy if the range is
+/// Writes a tensor into a range of a new one over one dim, without a copy if the range is
 /// contiguous.
 fn place(
     e: &mut Encoder<'_, '_>,
@@ -116,7 +116,7 @@ fn place(
     insert(e, input, out, dim, start, 1)
 }
 
-/// Emits a write of a tensor into a range of another over one dimension.
+/// Emits a write of a tensor into a range of another over one dim.
 pub(super) fn insert(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -167,7 +167,7 @@ fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
     insert(e, &source, &out, dim, start, step)
 }
 
-/// Writes a tensor to a single index of a dimension that the tensor lacks.
+/// Writes a tensor to a single index of a dim that the tensor lacks.
 fn select_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = SelectScatterArgs::of(args)?;
     let (input, mut source) = (e.tensor(call.input)?, e.tensor(call.src)?);
@@ -200,7 +200,7 @@ fn constant_pad(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     pad(e, &input, &out, &before, value)
 }
 
-/// Pads the last dimensions of a tensor with elements of that tensor.
+/// Pads the last dims of a tensor with elements of that tensor.
 fn extend(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -237,7 +237,7 @@ fn extend(
     surround(e, &input, &out, &before, (around, 0.0))
 }
 
-/// Returns the padded sizes, and the number of padding elements before each dimension.
+/// Returns the padded sizes, and the number of padding elements before each dim.
 fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Error> {
     if !pads.len().is_multiple_of(2) || pads.len() / 2 > input.rank() {
         return Err(Error::Invalid(format!(
@@ -266,7 +266,7 @@ fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Erro
     Ok((sizes, before))
 }
 
-/// Pads a tensor with a constant; `before` is the number of elements before it in each dimension.
+/// Pads a tensor with a constant; `before` is the number of elements before it in each dim.
 pub(super) fn pad(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -293,7 +293,7 @@ fn surround(
     if input.numel() == 0 {
         return apply_fill(e, out, value, 0.0);
     }
-    // Adjacent dimensions without padding are merged.
+    // Adjacent dims without padding are merged.
     let mut dims: Vec<([usize; 2], i32)> = Vec::new();
     let is_whole = |([out, input], margin): &([usize; 2], i32)| out == input && *margin == 0;
     for dim in 0..input.rank() {

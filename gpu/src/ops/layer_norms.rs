@@ -21,7 +21,7 @@ use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::{LayerNormArgs, Operator};
 use torchlet_shaders::Element;
 
-/// A layer norm over the last dimension.
+/// A layer norm over the last dim.
 #[derive(Debug)]
 pub(super) struct LayerNorm {
     pub(super) input: Operand,
@@ -39,7 +39,7 @@ impl LayerNorm {
         }
     }
 
-    /// Parses a call as a norm over the last dimension.
+    /// Parses a call as a norm over the last dim.
     pub(super) fn of_call(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
         let call = LayerNormArgs::of(args)?;
         Ok(LayerNorm {

@@ -57,7 +57,7 @@ pub(super) struct Product {
 /// The windows of an image as the columns of a matrix, whose rows are the channels and their taps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Windows {
-    /// The window in the dimensions of rows and columns.
+    /// The window in the dims of rows and columns.
     pub(super) window: [Window; 2],
     /// Rows and columns of the image.
     pub(super) size: [usize; 2],
@@ -65,7 +65,7 @@ pub(super) struct Windows {
     pub(super) picture: usize,
     /// The number of windows down and across.
     pub(super) count: [usize; 2],
-    /// The depth dimension of 3D convolutions.
+    /// The depth dim of 3D convolutions.
     pub(super) depth: Option<Depth>,
 }
 

@@ -161,7 +161,7 @@ const FAMILIES: &[&[Entry]] = &[
 /// elements: devices abort dispatches that last seconds.
 const MAX_LOOKUPS: u64 = 1 << 32;
 
-/// Rejects a tensor for which each output element would read a whole dimension, if that dimension
+/// Rejects a tensor for which each output element would read a whole dim, if that dim
 /// may be longer than `longest` or the total number of reads is too large.
 fn check_line(
     e: &Encoder<'_, '_>,
@@ -173,7 +173,7 @@ fn check_line(
     check_looks(e.bound_sizes(tensor).iter().product(), length)
 }
 
-/// Rejects a tensor whose dimension may be longer than `longest`; otherwise returns its maximum
+/// Rejects a tensor whose dim may be longer than `longest`; otherwise returns its maximum
 /// length.
 fn check_length(
     e: &Encoder<'_, '_>,

@@ -17,7 +17,7 @@ use torchlet_shaders::functions::binary;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::NORMED_SUM, encode)];
 
-/// Returns the operands of a sum of shape `sizes`, whose last `normalized` dimensions are
+/// Returns the operands of a sum of shape `sizes`, whose last `normalized` dims are
 /// normalised. The first operand has that shape; the second may broadcast over rows. Returns `None`
 /// if a single dispatch does not suffice: the shader needs whole groups of four elements of one
 /// type.
@@ -32,7 +32,7 @@ pub(crate) fn terms(
     if count == 0 || !count.is_multiple_of(4) || count > LONGEST_ROW {
         return None;
     }
-    // Leading dimensions of size one are irrelevant.
+    // Leading dims of size one are irrelevant.
     let own = |operand: &Operand| -> Vec<usize> {
         operand.sizes.iter().copied().skip_while(|size| *size == 1).collect()
     };

@@ -1,4 +1,4 @@
-//! Operators that sort over one dimension.
+//! Operators that sort over one dim.
 
 use super::create::apply_fill;
 use super::index::{take_each, values_and_places};
@@ -53,7 +53,7 @@ const RUN: usize = 1 << 5;
 /// The maximum length for merge sort.
 const LONGEST_OF_RUNS: usize = 1 << 24;
 
-/// Encodes a sort over one dimension. Outputs the values and indices of the first `first` elements,
+/// Encodes a sort over one dim. Outputs the values and indices of the first `first` elements,
 /// or of all elements.
 fn order(
     e: &mut Encoder<'_, '_>,
@@ -87,7 +87,7 @@ fn order(
     emit(e, pipeline, [&input, &places, &values], dim, first)
 }
 
-/// Emits a merge sort over a dimension of at most `longest` elements: initial runs, then pairwise
+/// Emits a merge sort over a dim of at most `longest` elements: initial runs, then pairwise
 /// merges.
 fn merge(
     e: &mut Encoder<'_, '_>,
@@ -143,7 +143,7 @@ fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
     emit(e, pipeline, [&input, &place, &out], 0, 1)
 }
 
-/// Encodes medians over one dimension, with their indices.
+/// Encodes medians over one dim, with their indices.
 fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let call = ReduceDimArgs::of(args)?;
     let input = e.tensor(call.input)?;
@@ -162,7 +162,7 @@ fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Res
     emit(e, pipeline, [&input, &places, &values], dim, 1)
 }
 
-/// Emits a search for the first `first` indices over a dimension, with their values.
+/// Emits a search for the first `first` indices over a dim, with their values.
 fn emit(
     e: &mut Encoder<'_, '_>,
     pipeline: Order,

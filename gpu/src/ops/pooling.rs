@@ -1,4 +1,4 @@
-//! Pooling over two dimensions, and average pooling over three.
+//! Pooling over two dims, and average pooling over three.
 
 use super::window::{Window, checked_numel, pair, triple};
 use super::{Entry, operator};
@@ -137,7 +137,7 @@ fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     slide(e, [&planes, &out, &out], along, none, MEAN, true)
 }
 
-/// Checks the number of windows over a dimension. The shader multiplies it by the size to compute
+/// Checks the number of windows over a dim. The shader multiplies it by the size to compute
 /// the edges of windows, which must not overflow.
 fn as_many(wanted: i64, size: usize) -> Result<usize, Error> {
     let fits = |wanted: &usize| {
@@ -163,10 +163,10 @@ fn check_size(size: [usize; 2]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The window arguments of a call; each is a list with one value per dimension, or one for all.
+/// The window arguments of a call; each is a list with one value per dim, or one for all.
 #[derive(Debug, Clone)]
 struct Windows {
-    /// The number of pooled dimensions. 1D pooling counts as 2D with a first dimension of size 1.
+    /// The number of pooled dims. 1D pooling counts as 2D with a first dim of size 1.
     lines: usize,
     kernel: Vec<i64>,
     stride: Vec<i64>,
@@ -187,7 +187,7 @@ impl Windows {
         Ok(Windows { lines: 2, kernel, stride, padding, dilation, ceil })
     }
 
-    /// Converts 1D windows to 2D windows whose first dimension has size 1.
+    /// Converts 1D windows to 2D windows whose first dim has size 1.
     fn in_one_dimension(self) -> Result<Self, Error> {
         let lift = |list: &[i64], neutral: i64| match list {
             [] => Ok(Vec::new()),
@@ -204,7 +204,7 @@ impl Windows {
     }
 }
 
-/// Returns the pooled dimensions of a tensor. A single one counts as two, of which the first has
+/// Returns the pooled dims of a tensor. A single one counts as two, of which the first has
 /// size 1.
 struct Plane {
     lines: usize,

@@ -86,7 +86,7 @@ impl Function {
 /// Invocations per workgroup.
 const WORKGROUP: u32 = 256;
 
-/// Emits a reduction over the middle dimension of `input`, viewed as `outer * count * inner`.
+/// Emits a reduction over the middle dim of `input`, viewed as `outer * count * inner`.
 pub(super) fn emit(
     e: &mut Encoder<'_, '_>,
     function: Function,
@@ -162,8 +162,8 @@ fn emit_part(
     e.dispatch_along_y(&pipeline, accesses, &push, invocations, [lanes, rows])
 }
 
-/// Returns the indices of the dimensions to reduce, sorted and without duplicates. An empty list
-/// means all dimensions.
+/// Returns the indices of the dims to reduce, sorted and without duplicates. An empty list
+/// means all dims.
 fn dims_of(input: &Operand, dims: &[i64]) -> Result<Vec<usize>, Error> {
     if dims.is_empty() {
         return Ok((0..input.rank()).collect());
@@ -188,7 +188,7 @@ pub(super) fn reduced_sizes(input: &Operand, dims: &[usize], keep: bool) -> Vec<
     }
 }
 
-/// Reduces several dimensions, with one dispatch per group of adjacent dimensions, innermost first.
+/// Reduces several dims, with one dispatch per group of adjacent dims, innermost first.
 fn reduce_dims(
     e: &mut Encoder<'_, '_>,
     function: Function,
@@ -205,7 +205,7 @@ fn reduce_dims(
         }
     }
     if runs.is_empty() {
-        // If no dimension is reduced, the reduction is over a dimension of size one.
+        // If no dim is reduced, the reduction is over a dim of size one.
         runs.push((input.rank(), input.rank()));
     }
     let mut current = input.clone();
@@ -226,7 +226,7 @@ fn reduce_dims(
     Ok(())
 }
 
-/// Whether reduced dimensions stay, with size one (`keepdim`).
+/// Whether reduced dims stay, with size one (`keepdim`).
 pub(super) fn keep_dim(e: &Encoder<'_, '_>, keep: Option<ValueId>) -> Result<bool, Error> {
     Ok(e.optional_bool(keep)?.unwrap_or(false))
 }
@@ -245,7 +245,7 @@ fn over_dims(
     reduce(e, args, &input, &dims, keep, function, mean)
 }
 
-/// Reduces all dimensions. Further arguments of the call set the output type, which is known from
+/// Reduces all dims. Further arguments of the call set the output type, which is known from
 /// the output.
 fn over_all(
     e: &mut Encoder<'_, '_>,
@@ -274,7 +274,7 @@ fn reduce(
     reduce_dims(e, function, input, &out, dims, scale)
 }
 
-/// Encodes extreme values over one dimension, and their indices.
+/// Encodes extreme values over one dim, and their indices.
 fn extreme(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -339,7 +339,7 @@ fn variance(
     let (input, dims) = if neighbours {
         (input, dims)
     } else {
-        // The reduced dimensions are moved to the end.
+        // The reduced dims are moved to the end.
         let kept = (0..input.rank()).filter(|dim| !dims.contains(dim));
         let order: Vec<usize> = kept.chain(dims.iter().copied()).collect();
         let ordered = super::views::permuted(e, &input, &order)?;

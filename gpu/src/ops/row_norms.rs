@@ -36,7 +36,7 @@ pub(super) struct Rows<'o> {
 }
 
 impl Rows<'_> {
-    /// Each row spans all dimensions from `first` on.
+    /// Each row spans all dims from `first` on.
     pub(super) fn from_dim(e: &Encoder<'_, '_>, input: &Operand, first: usize) -> Self {
         let bound = e.bound_sizes(input);
         let (outer, own) = bound.split_at(first.min(bound.len()));
@@ -45,7 +45,7 @@ impl Rows<'_> {
         Rows { count, inner: 1, bound, sum: None }
     }
 
-    /// A given number of rows, independent of the tensor's dimensions.
+    /// A given number of rows, independent of the tensor's dims.
     pub(super) fn of_number(e: &Encoder<'_, '_>, input: &Operand, rows: usize) -> Self {
         let bound: usize = e.bound_sizes(input).iter().product();
         let rows = rows.max(1);

@@ -186,7 +186,7 @@ fn send(
     sent.emit(e, [&input, &index, &source, &out], [input.size(dim), index.size(dim), inner])
 }
 
-/// Pads a tensor at the end of each dimension to these sizes.
+/// Pads a tensor at the end of each dim to these sizes.
 fn surrounded(
     e: &mut Encoder<'_, '_>,
     tensor: Operand,

@@ -184,7 +184,7 @@ impl Pair {
         })
     }
 
-    /// Returns the number of input elements in a dimension on which `outputs` neighbouring outputs
+    /// Returns the number of input elements in a dim on which `outputs` neighbouring outputs
     /// depend.
     fn reach(&self, dim: usize, outputs: usize) -> usize {
         (outputs - 1) * self.stride[dim] + (self.kernel[dim] - 1) * self.dilation[dim] + 1

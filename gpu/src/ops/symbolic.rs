@@ -135,7 +135,7 @@ fn element(
 }
 
 /// Maps the index `at` of an output element to an index of the input. The output has `count`
-/// elements of one of the input's dimensions, starting at `start`.
+/// elements of one of the input's dims, starting at `start`.
 fn picked(
     at: usize,
     input: &Operand,

@@ -100,7 +100,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_ADAMW_STEP, adamw_step),
 ];
 
-/// Returns the size of the last dimension, which must not be empty.
+/// Returns the size of the last dim, which must not be empty.
 fn last(tensor: &Operand) -> Result<usize, Error> {
     tensor.sizes.last().copied().filter(|size| *size > 0).ok_or_else(|| {
         Error::Invalid(format!("expected a nonempty last dim, found shape {:?}", tensor.sizes))

@@ -75,7 +75,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let (a, b) = (e.int(call.dim0)?, e.int(call.dim1)?);
         let (a, b) = (input.dim(a)?, input.dim(b)?);
         let mut order: Vec<usize> = (0..input.rank()).collect();
-        // A scalar has no dimensions to swap.
+        // A scalar has no dims to swap.
         if a.max(b) < order.len() {
             order.swap(a, b);
         }
@@ -338,7 +338,7 @@ fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     reshape(e, args, &input.sizes)
 }
 
-/// Encodes a broadcast of dimensions of size one, with additional leading dimensions.
+/// Encodes a broadcast of dims of size one, with additional leading dims.
 fn expand(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -375,7 +375,7 @@ fn permute(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     reorder(e, args, &input, &order)
 }
 
-/// Encodes a permutation of dimensions.
+/// Encodes a permutation of dims.
 fn reorder(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -426,7 +426,7 @@ fn select(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     select_into(e, &input, dim, index, out)
 }
 
-/// Encodes the selection of one index of a dimension, which removes the dimension.
+/// Encodes the selection of one index of a dim, which removes the dim.
 fn select_into(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -537,7 +537,7 @@ fn pick(
     gather_merged(e, input, out, &dims, base)
 }
 
-/// Whether merged dimensions are contiguous in memory.
+/// Whether merged dims are contiguous in memory.
 fn is_in_a_row(dims: &[(usize, Vec<i64>)]) -> bool {
     match dims {
         [] => true,
@@ -562,7 +562,7 @@ pub(super) fn gather(
     gather_merged(e, input, out, &merge_dims(sizes, &[strides.to_vec()])?, base)
 }
 
-/// Emits a [`gather`] over merged dimensions. All of them must lie within the input.
+/// Emits a [`gather`] over merged dims. All of them must lie within the input.
 fn gather_merged(
     e: &mut Encoder<'_, '_>,
     input: &Operand,

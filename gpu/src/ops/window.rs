@@ -1,4 +1,4 @@
-//! Sliding windows over two or three dimensions: the checked window arguments of convolutions and
+//! Sliding windows over two or three dims: the checked window arguments of convolutions and
 //! pooling.
 
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::error::Error;
 /// The maximum of sizes, strides and offsets for which shader arithmetic fits in 32 bits.
 const LIMIT: i64 = 1 << 30;
 
-/// A window in one dimension.
+/// A window in one dim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) kernel: i32,
@@ -16,7 +16,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A window of one element with stride one, for absent dimensions.
+    /// A window of one element with stride one, for absent dims.
     pub(super) const NONE: Window = Window { kernel: 1, stride: 1, padding: 0, dilation: 1 };
 
     pub(super) fn new(
@@ -114,7 +114,7 @@ impl Window {
     }
 }
 
-/// The depth dimension of a 3D operator: the window in that dimension.
+/// The depth dim of a 3D operator: the window in that dim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depth {
     pub(super) window: Window,
@@ -129,7 +129,7 @@ fn checked_size(size: usize) -> Result<i64, Error> {
     })
 }
 
-/// Parses values for two dimensions. One value applies to both; an empty list means `default`.
+/// Parses values for two dims. One value applies to both; an empty list means `default`.
 pub(super) fn pair(values: &[i64], default: Option<[i64; 2]>) -> Result<[i64; 2], Error> {
     match (values, default) {
         ([both], _) => Ok([*both, *both]),
@@ -141,7 +141,7 @@ pub(super) fn pair(values: &[i64], default: Option<[i64; 2]>) -> Result<[i64; 2]
     }
 }
 
-/// Parses values for three dimensions. One value applies to all.
+/// Parses values for three dims. One value applies to all.
 pub(super) fn triple(values: &[i64]) -> Result<[i64; 3], Error> {
     match *values {
         [all] => Ok([all; 3]),

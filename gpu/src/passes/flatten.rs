@@ -40,7 +40,7 @@ pub(super) fn run(graph: &mut Graph<'_>) {
         .collect();
 }
 
-/// Whether a view keeps the rows, that is, the size of the last dimension.
+/// Whether a view keeps the rows, that is, the size of the last dim.
 fn keeps_rows(graph: &Graph<'_>, of: ValueId, sizes: ValueId) -> bool {
     let last = graph.items(&sizes).last().and_then(|id| graph.values.get(*id));
     let row = floating(graph, of).and_then(|tensor| tensor.sizes.last().copied());

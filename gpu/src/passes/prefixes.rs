@@ -10,12 +10,12 @@ use torchlet_graph::operators::Operator;
 use torchlet_graph::passes::uses::has_unique_producers;
 
 /// Rewrites each concatenation whose list starts with all tensors of an earlier concatenation over
-/// the same dimension: its list then starts with the result of the earlier one.
+/// the same dim: its list then starts with the result of the earlier one.
 pub(super) fn share(graph: &mut Graph<'_>) {
     if !has_unique_producers(graph) {
         return;
     }
-    // For each first tensor and dimension, the latest concatenation: its list, and its result.
+    // For each first tensor and dim, the latest concatenation: its list, and its result.
     let mut latest: HashMap<(ValueId, i64), (Vec<ValueId>, ValueId)> = HashMap::new();
     for index in 0..graph.nodes.len() {
         let Some(node) = graph.nodes.get(index) else { continue };
@@ -59,7 +59,7 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Node, Tensor};
 
-    /// Builds concatenations of these lists over these dimensions, and returns the rewritten lists.
+    /// Builds concatenations of these lists over these dims, and returns the rewritten lists.
     /// Values 0 to 3 are tensors, results start at 10.
     fn shared(calls: &[(&[ValueId], i64)]) -> Vec<Vec<ValueId>> {
         let tensor = || {

@@ -51,7 +51,7 @@ struct Step {
     positions: Vec<usize>,
 }
 
-/// Where the steps find their tensors in the first dimension of `whole`: the index of the first
+/// Where the steps find their tensors in the first dim of `whole`: the index of the first
 /// step's tensor, and the distance from one step to the next.
 #[derive(Debug, Clone, Copy)]
 struct Rows {
@@ -239,7 +239,7 @@ impl<'g, 'p> Finder<'g, 'p> {
             _ => return None,
         };
         let other = if a == id { b } else { a };
-        // A slice of the inputs may lack the leading dimension of size one.
+        // A slice of the inputs may lack the leading dim of size one.
         let numel = |id| Some(self.tensor(id)?.sizes.iter().product::<usize>());
         let alike = numel(other) == numel(id) && numel(*out) == numel(id);
         (alike && a != b).then_some([other, *out])
@@ -368,7 +368,7 @@ impl<'g, 'p> Finder<'g, 'p> {
     }
 
     /// Follows views to the slice that a value comes from. Returns the sliced tensor, and the index
-    /// in its first dimension. Calls without other readers are added to `gone`; `earliest` becomes
+    /// in its first dim. Calls without other readers are added to `gone`; `earliest` becomes
     /// the smallest index seen.
     fn slice(
         &self,
@@ -413,8 +413,8 @@ impl<'g, 'p> Finder<'g, 'p> {
         None
     }
 
-    /// Returns the start of a slice, or the index of a selection, in the first dimension. Returns
-    /// `None` if the index counts from the end of a dynamic dimension.
+    /// Returns the start of a slice, or the index of a selection, in the first dim. Returns
+    /// `None` if the index counts from the end of a dynamic dim.
     fn position(&self, whole: ValueId, index: i64, clamps: bool) -> Option<i64> {
         let tensor = self.tensor(whole)?;
         let count = i64::try_from(*tensor.sizes.first()?).ok()?;
@@ -435,7 +435,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
     }
 
-    /// Returns the parts of a value that is split evenly over its last dimension.
+    /// Returns the parts of a value that is split evenly over its last dim.
     fn split(
         &self,
         id: ValueId,

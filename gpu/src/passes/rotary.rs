@@ -44,7 +44,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     remove(graph, &all_gone);
 }
 
-/// Operators that remove a dimension of size one, and operators that add one.
+/// Operators that remove a dim of size one, and operators that add one.
 const NARROWER: [Operator; 3] =
     [Operator::SQUEEZE_COPY_DIM, Operator::SQUEEZE_COPY_DIMS, Operator::VIEW_COPY];
 const WIDER: [Operator; 2] = [Operator::UNSQUEEZE_COPY, Operator::VIEW_COPY];
@@ -85,7 +85,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Whether a dimension index, which may count from the end, is that of the last dimension.
+    /// Whether a dim index, which may count from the end, is that of the last dim.
     fn is_last(&self, dim: ValueId, rank: usize) -> bool {
         let is = |dim: i64| usize::try_from(dim).is_ok_and(|dim| dim.checked_add(1) == Some(rank));
         self.int(dim).is_some_and(|dim| dim == -1 || is(dim))
@@ -114,7 +114,7 @@ impl Search<'_, '_> {
         plain.then_some([*a, *b])
     }
 
-    /// Returns the two items of a concatenation over the last dimension.
+    /// Returns the two items of a concatenation over the last dim.
     fn joined(&self, args: &[ValueId]) -> Option<[ValueId; 2]> {
         let [items, dim @ .., out] = args else { return None };
         let rank = self.sizes(*out)?.len();
@@ -123,7 +123,7 @@ impl Search<'_, '_> {
         items.as_slice().try_into().ok().filter(|_| along)
     }
 
-    /// Returns the input of a slice of the last dimension, and its start and end.
+    /// Returns the input of a slice of the last dim, and its start and end.
     fn slice(&self, args: &[ValueId]) -> Option<(ValueId, usize, usize)> {
         let [input, dim, start, end, step @ .., _] = args else { return None };
         let sizes = self.sizes(*input)?;
@@ -156,7 +156,7 @@ impl Search<'_, '_> {
         let (input, start, end) = self.slice(slice)?;
         let sizes = self.sizes(input)?;
         let (last, others) = sizes.split_last()?;
-        // Only the last dimension is removed.
+        // Only the last dim is removed.
         let same = *last == 2 && *others == self.sizes(id)?;
         ((start, end) == (which, which + 1) && same).then_some(input)
     }
@@ -169,7 +169,7 @@ impl Search<'_, '_> {
     fn are_angles(&self, angles: [ValueId; 2], rows: &[usize]) -> bool {
         let all = angles.map(|id| floating(self.graph, id));
         let [Some(cosine), Some(sine)] = all else { return false };
-        // Missing dimensions have size one.
+        // Missing dims have size one.
         let mut own = cosine.sizes.iter().rev().copied().chain(std::iter::repeat(1));
         let broadcast = rows
             .iter()

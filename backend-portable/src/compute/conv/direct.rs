@@ -1,4 +1,4 @@
-//! Direct convolution in plain loops: any number of dimensions, layout and strides, without
+//! Direct convolution in plain loops: any number of dims, layout and strides, without
 //! workspace.
 //!
 //! Microcontrollers without spare memory run this. Taps outside the image are clipped, so the

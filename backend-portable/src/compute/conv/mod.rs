@@ -1,4 +1,4 @@
-//! `f32` convolutions of one to three spatial dimensions, plain and transposed, channels first and
+//! `f32` convolutions of one to three spatial dims, plain and transposed, channels first and
 //! channels last.
 //!
 //! | convolution                      | algorithm                                         |
@@ -6,9 +6,9 @@
 //! | 1 x 1, stride 1                  | GEMM on the image in place                        |
 //! | channels last, weights packed    | `strips.rs`: GEMM that reads windows of the image |
 //! | the same, in groups of 4 or 8    | `narrow.rs`, if a vector holds several groups     |
-//! | one or two spatial dimensions    | implicit im2col and GEMM                          |
-//! | depthwise, one or two dimensions | `depthwise/`                                      |
-//! | three dimensions, no workspace   | `direct.rs`: plain loops without workspace        |
+//! | one or two spatial dims    | implicit im2col and GEMM                          |
+//! | depthwise, one or two dims | `depthwise/`                                      |
+//! | three dims, no workspace   | `direct.rs`: plain loops without workspace        |
 //!
 //! Channels first, the GEMM is `weights [out, in * taps] x patches [in * taps, pixels]`, which
 //! reads the weights in place. Channels last, it is
@@ -305,7 +305,7 @@ impl Conv {
         }
     }
 
-    /// Packed length of the weights; 0 if packing brings no gain (channels first, three dimensions,
+    /// Packed length of the weights; 0 if packing brings no gain (channels first, three dims,
     /// the scalar tier), `None` if it exceeds the address space.
     pub fn packed_weights_len(&self, tier: Tier) -> Option<usize> {
         let (in_group, out_group) = self.group();

@@ -11,7 +11,7 @@ pub enum Layout {
     ChannelsLast,
 }
 
-/// Parameters of a convolution. Spatial values are `[depth, height, width]`; absent dimensions have
+/// Parameters of a convolution. Spatial values are `[depth, height, width]`; absent dims have
 /// size, kernel, stride and dilation 1, padding 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConvParams {

@@ -112,7 +112,7 @@ impl<'a> MatrixMut<'a> {
     ) -> Option<Self> {
         if rows > 0 && cols > 0 {
             let inside = last(rows, cols, row_stride, col_stride)? < data.len();
-            // Sufficient for distinct offsets: the stride of one dimension exceeds the span of the
+            // Sufficient for distinct offsets: the stride of one dim exceeds the span of the
             // other.
             let by_rows = (cols == 1 || col_stride > 0)
                 && (rows == 1 || row_stride > (cols - 1).checked_mul(col_stride)?);

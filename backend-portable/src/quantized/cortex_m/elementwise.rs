@@ -164,7 +164,7 @@ kernels! { ELEMENTWISE:
     MAXIMUM_OUT = Kernel::new("cortex_m::maximum.out", &[Tensor, Tensor, Out], |ctx| {
         prepare_two(ctx, 1, 2, |ctx| map(ctx, [0, 1], 2, &Two(|a: i64, b: i64| a.max(b))))
     });
-    /// `cortex_m::transpose.out(input, perm, out)`: permutes the dimensions.
+    /// `cortex_m::transpose.out(input, perm, out)`: permutes the dims.
     TRANSPOSE_OUT = Kernel::new("cortex_m::transpose.out", &[Tensor, IntList, Out], |ctx| {
         let view = permuted(ctx)?;
         ctx.resize(2, view.sizes())?;
@@ -278,8 +278,8 @@ fn permuted(ctx: &Arguments) -> Result<View, KernelError> {
     view.ok_or(bad(1, "expected a permutation of the dims"))
 }
 
-/// Padding before and after a dimension of argument 0. The lists, arguments 1 and 2, have four
-/// elements, right-aligned to the dimensions; in memory order if the tensor is channels last.
+/// Padding before and after a dim of argument 0. The lists, arguments 1 and 2, have four
+/// elements, right-aligned to the dims; in memory order if the tensor is channels last.
 fn padding(ctx: &Arguments, info: &TensorInfo, dim: usize) -> Result<[i64; 2], KernelError> {
     let &[_, channels, height, width] = &info.sizes[..] else {
         let first = 4usize.checked_sub(info.rank());

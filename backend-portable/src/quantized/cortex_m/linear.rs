@@ -89,7 +89,7 @@ kernels! { LINEAR:
     )
     .with_elements(Elements::Typed);
     /// `cortex_m::softmax.out(input, dim, input_zero_point, output_zero_point,
-    /// input_multiplier, input_shift, diff_min, out)`: over the last dimension; the output scale is
+    /// input_multiplier, input_shift, diff_min, out)`: over the last dim; the output scale is
     /// 1/256.
     SOFTMAX_OUT =
         Kernel::new("cortex_m::softmax.out", &[Tensor, Int, Int, Int, Int, Int, Int, Out], |ctx| {

@@ -50,7 +50,7 @@ enum Order {
 }
 
 impl Order {
-    /// The dimensions of batch, rows, columns and channels.
+    /// The dims of batch, rows, columns and channels.
     fn dims(self) -> [usize; 4] {
         match self {
             Order::Logical => [0, 2, 3, 1],

@@ -231,7 +231,7 @@ fn shares_of_fewer_batches_take_no_more_memory() {
     };
     let (steps, _) = encode(&graph, &mut state, true).unwrap();
     let planned = bytes(&state, &steps);
-    // One dimension exceeds its bound, another one is smaller.
+    // One dim exceeds its bound, another one is smaller.
     for input in 0..3 {
         state.tensors[input].as_mut().unwrap().sizes[0] = 10;
     }

@@ -78,7 +78,7 @@ impl Layer {
         })
     }
 
-    /// Returns how far a window reaches beyond its first element in a dimension.
+    /// Returns how far a window reaches beyond its first element in a dim.
     fn reach(&self, dim: usize) -> usize {
         (self.kernel[dim] - 1).saturating_mul(self.dilation[dim])
     }

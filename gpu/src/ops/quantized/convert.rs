@@ -109,7 +109,7 @@ pub(super) fn dequantize(
 }
 
 /// Quantizes or dequantizes with scales from a tensor. The index of the scale is the sum of
-/// `index * step` over the dimensions.
+/// `index * step` over the dims.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn affine(
     e: &mut Encoder<'_, '_>,
@@ -177,7 +177,7 @@ fn per_tensor_by_tensor(
     affine(e, to, &input, &scale, Some(&zero), &[input.numel()], &[0], bounds, &out)
 }
 
-/// Quantizes or dequantizes per channel, with one scale per index of a dimension.
+/// Quantizes or dequantizes per channel, with one scale per index of a dim.
 fn per_channel(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
     let call = DequantizePerChannelArgs::of(args)?;
     let input = e.tensor(call.input)?;
@@ -220,7 +220,7 @@ fn per_token(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result
     affine(e, to, &input, &scale, Some(&zero), &view, &[1, 0], bounds, &out)
 }
 
-/// Returns the block size of each dimension, which must divide the size of that dimension.
+/// Returns the block size of each dim, which must divide the size of that dim.
 pub(super) fn blocks_of(
     e: &Encoder<'_, '_>,
     blocks: ValueId,

@@ -118,7 +118,7 @@ fn choose_qparams_affine(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<()
             .collect()
     };
     let expected = e.tensor(scale)?.sizes.len();
-    // The exporter keeps dimensions with several blocks.
+    // The exporter keeps dims with several blocks.
     let sizes = if sizes.len() == expected {
         sizes
     } else {

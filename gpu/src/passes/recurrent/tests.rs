@@ -155,7 +155,7 @@ fn converted_inputs_prevent_fusion() {
 
 #[test]
 fn indices_must_be_valid_for_every_shape() {
-    // Indices that count from the end of a dynamic dimension.
+    // Indices that count from the end of a dynamic dim.
     let mut layer = Layer::new();
     (0..3).for_each(|step| layer.set_int(Operator::SELECT_COPY_INT, step, 2, step as i64 - 3));
     let whole = layer.whole;

@@ -45,10 +45,9 @@ impl<'j, 'p> Translator<'j, 'p> {
         let operands = self.operands(operands)?;
         let condition = match &predicate.arg {
             Argument::Tensor(tensor) => self.tensor(&tensor.name)?,
-            Argument::Bool(truth) => self.push(Value::Bool(*truth)),
-            other => {
-                return Err(Error::Unsupported(format!("{} as the predicate", other.kind())));
-            }
+            other => self
+                .truth(other)
+                .ok_or_else(|| Error::Unsupported(format!("{} as the predicate", other.kind())))?,
         };
         let results = self.results(source, call)?;
         let outs: Vec<ValueId> = results.iter().map(|(_, value)| *value).collect();

@@ -26,6 +26,11 @@ pub(super) enum Event {
         condition: ValueId,
         to: Label,
     },
+    /// Ends the run with an error if a boolean is false.
+    Assert {
+        condition: ValueId,
+        message: ValueId,
+    },
     Copy {
         from: ValueId,
         to: ValueId,
@@ -78,7 +83,9 @@ impl Flow {
     /// The values that events read.
     pub(super) fn read(&self) -> impl Iterator<Item = ValueId> + '_ {
         self.events.iter().flat_map(|(_, event)| match event {
-            Event::JumpFalse { condition, .. } => vec![*condition],
+            Event::JumpFalse { condition, .. } | Event::Assert { condition, .. } => {
+                vec![*condition]
+            }
             Event::Copy { from, .. } | Event::Store { from, .. } => vec![*from],
             Event::JumpAtEnd { count, .. } => vec![*count],
             Event::Label(_) | Event::Jump(_) | Event::Count(_) => Vec::new(),
@@ -138,6 +145,15 @@ fn emit<'p>(
         Event::JumpFalse { condition, to } => {
             let condition = emitter.value(graph, *condition)?;
             jump_false(emitter, condition, *to);
+        }
+        Event::Assert { condition, message } => {
+            let (name, overload) = match graph.tensor(*condition) {
+                Some(_) => ("aten::_assert_async", "msg"),
+                None => ("aten::_assert_scalar", ""),
+            };
+            let args = [*condition, *message].map(|id| emitter.value(graph, id));
+            let [condition, message] = args;
+            kernel(emitter, name, overload, vec![condition?, message?]);
         }
         Event::Copy { from, to, none } if graph.tensor(*to).is_some() => {
             // The shape of the target varies only if the program says so.

@@ -9,8 +9,9 @@
 //! - After `run_decompositions()`, calls are functional operators of core ATen.
 //!
 //! `signature` converts inputs and outputs, `nodes` the calls, `bind` their arguments, `names` the
-//! names of operators, and `control` conditionals and loops, whose jumps `flow` lists. `symbols`
-//! bounds symbolic sizes, and `assemble` makes a method of the graph. Nothing is unpickled.
+//! names of operators, `control` conditionals and loops, and `guards` conditions on sizes; `flow`
+//! lists jumps and checks. `symbols` bounds symbolic sizes, and `assemble` makes a method of the
+//! graph. Nothing is unpickled.
 //!
 //! Format: `torch/export/pt2_archive/_package.py` and `torch/_export/serde/schema.py` in
 //! pytorch/pytorch.
@@ -20,6 +21,7 @@ mod assemble;
 mod bind;
 mod control;
 mod flow;
+mod guards;
 mod names;
 mod nodes;
 mod schema;

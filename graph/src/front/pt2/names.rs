@@ -171,23 +171,6 @@ const RENAMED: &[(&str, Operator)] = &[
     ("aten._reshape_copy.default", Operator::VIEW_COPY),
 ];
 
-/// Calls that only check or annotate.
-const ASSERTIONS: &[&str] = &[
-    "aten._assert_async.default",
-    "aten._assert_async.msg",
-    "aten._assert_scalar.default",
-    "aten._assert_tensor_metadata.default",
-    "aten._functional_assert_async.msg",
-    "aten._functional_assert_scalar.default",
-    "aten.sym_constrain_range.default",
-    "aten.sym_constrain_range_for_size.default",
-];
-
-/// Whether a call only checks something that holds for the exported shapes.
-pub(super) fn is_assertion(name: &str) -> bool {
-    ASSERTIONS.contains(&name)
-}
-
 /// Returns the operator of a name such as `aten.add_.Tensor`.
 pub(super) fn resolve(name: &str) -> Option<Resolved> {
     let of = |operator, effect| Some(Resolved { operator, effect });

@@ -2,7 +2,7 @@
 
 use super::aliases::{AliasId, View};
 use super::bind::{STRIDED, assign, is_scalar, with_scalar};
-use super::names::{Effect, Resolved, is_assertion, resolve};
+use super::names::{Effect, Resolved, resolve};
 use super::schema::{
     Argument, Graph as Source, Hint, Name, NamedArgument, Node as Call, OptionalTensor, SymExpr,
     SymInt, SymIntArgument, TensorMeta, Text,
@@ -34,6 +34,7 @@ impl<'j, 'p> Translator<'j, 'p> {
     pub(super) fn translate(mut self) -> Result<Translated<'p>, Error> {
         let module = &self.program.graph_module;
         let buffers = self.inputs()?;
+        self.guards()?;
         self.calls(&module.graph)?;
         if !self.unsupported.is_empty() {
             let list: Vec<String> = self.unsupported.into_iter().collect();
@@ -65,6 +66,8 @@ impl<'j, 'p> Translator<'j, 'p> {
                         Err(_) => self.omit(call),
                     }
                 }
+                // A result of an unsupported call has no value.
+                Err(Error::Invalid(_)) if !self.unsupported.is_empty() => self.omit(call),
                 Err(Error::Invalid(why)) => {
                     return Err(Error::Invalid(format!("call of {}: {why}", call.target)));
                 }
@@ -78,9 +81,8 @@ impl<'j, 'p> Translator<'j, 'p> {
     fn one(&mut self, source: &'j Source<'j>, call: &'j Call<'j>) -> Result<(), Error> {
         let target = call.target.as_ref();
         let name = target.strip_prefix("torch.ops.").unwrap_or(target);
-        if is_assertion(name) {
-            self.omit(call);
-            return Ok(());
+        if let Some(done) = self.check(name, call)? {
+            return Ok(done);
         }
         if name.starts_with("higher_order.wrap_with_") {
             return self.inline(call);
@@ -241,14 +243,7 @@ impl<'j, 'p> Translator<'j, 'p> {
         call: &'j Call<'j>,
     ) -> Result<Option<()>, Error> {
         let [Argument::SymInt(SymIntArgument::Name(out))] = &call.outputs[..] else {
-            return match &call.outputs[..] {
-                // Comparisons of sizes are conditions of assertions.
-                [Argument::SymBool(_)] => {
-                    self.omit(call);
-                    Ok(Some(()))
-                }
-                _ => Ok(None),
-            };
+            return Ok(None);
         };
         let value = self.symbolic(&source.sym_int_values, out);
         self.names.insert(out, Named::Number(value));

@@ -20,6 +20,9 @@ pub(super) struct ExportedProgram<'a> {
     pub(super) graph_module: GraphModule<'a>,
     #[serde(borrow, default)]
     pub(super) range_constraints: BTreeMap<Text<'a>, RangeConstraint>,
+    /// Conditions on the inputs, in Python. Earlier versions lack them.
+    #[serde(borrow, default)]
+    pub(super) guards_code: Vec<Text<'a>>,
     pub(super) schema_version: Version,
 }
 

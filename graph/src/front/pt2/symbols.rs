@@ -56,7 +56,9 @@ impl Symbols {
             // Symbols of data-dependent integers start with a `u`, and may be negative.
             let is_size = !name.starts_with('u');
             let least = if is_size { 0 } else { -LARGEST };
-            let low = range.min_val.unwrap_or(least).clamp(least, LARGEST);
+            // Integers that are no sizes may be negative, too, if a range is declared.
+            let declared = range.min_val.filter(|low| *low >= -LARGEST);
+            let low = declared.unwrap_or(least).min(LARGEST);
             let hint = hints.get(name.as_ref()).copied().unwrap_or(0);
             let some = hint.saturating_mul(UNBOUNDED_FACTOR).max(UNBOUNDED_LEAST);
             // Nothing suggests a bound of a data-dependent integer.
@@ -107,6 +109,14 @@ impl Symbols {
 
 fn whole(size: i64) -> Result<usize, Error> {
     usize::try_from(size).map_err(|_| Error::Invalid(format!("the size {size} is negative")))
+}
+
+/// Returns the name of the symbol that a size consists of.
+pub(super) fn name<'s>(size: &'s SymInt<'_>) -> Option<&'s str> {
+    match size {
+        SymInt::Int(_) => None,
+        SymInt::Expr(expr) => symbol(&expr.expr_str),
+    }
 }
 
 /// Returns the name of the symbol that an expression consists of.
@@ -308,9 +318,11 @@ impl Interval {
         Some(Interval { divisor, ..a.of_corners(b, i64::saturating_mul)? })
     }
 
-    /// Floor division.
+    /// Floor division. A divisor of zero is an error at run time.
     fn over(self, other: Self) -> Option<Self> {
         let floor = |a: i64, b: i64| a.checked_div_euclid(b).unwrap_or(i64::MAX);
+        let other =
+            if other.low == 0 { Interval { low: other.high.min(1), ..other } } else { other };
         if other.low > 0 { self.of_corners(other, floor) } else { None }
     }
 
@@ -342,6 +354,8 @@ mod tests {
             (Cow::Borrowed("s1"), range(0, Some(10))),
             (Cow::Borrowed("s2"), range(1, None)),
             (Cow::Borrowed("u0"), range(-4, Some(0))),
+            (Cow::Borrowed("s3"), range(-5, Some(9))),
+            (Cow::Borrowed("s4"), range(i64::MIN, Some(9))),
         ];
         let hint = SymInt::Expr(SymExpr {
             expr_str: "Symbol('s2', integer=True)".into(),
@@ -373,6 +387,9 @@ mod tests {
             ("3*s0/4 + s1", 58),
             ("Add(Symbol('u0', integer=True), Integer(10))", 10),
             ("s2", 400),
+            ("-s3", 5),
+            ("8 - s3", 13),
+            ("8 - s4", 8),
         ] {
             assert_eq!(bound(text), Some((expected, true)), "{text}");
         }

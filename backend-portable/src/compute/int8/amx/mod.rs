@@ -41,7 +41,7 @@ const CACHED_PANELS: usize = 8;
 /// tiles would be configured.
 const MIN_WORK: usize = 512;
 
-/// Division of the k dimension into AMX tiles.
+/// Division of the k dim into AMX tiles.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KTiling {
     /// Number of lines (contiguous runs) of a row, and their length in steps.
