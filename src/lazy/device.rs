@@ -82,14 +82,6 @@ impl Device {
         CPU.clone()
     }
 
-    /// Returns the first Vulkan device.
-    ///
-    /// # Errors
-    /// No Vulkan device is usable, or torchlet was built without the feature `vulkan`.
-    pub fn vulkan() -> Result<Self, Error> {
-        Device::named("vulkan")
-    }
-
     /// Returns the first device of a [device API](crate::DEVICE_APIS), by its name, or the CPU.
     ///
     /// # Errors
