@@ -38,6 +38,7 @@ pub mod front;
 pub mod graph;
 pub mod import;
 mod in_place;
+#[cfg(feature = "lazy")]
 pub mod infer;
 pub mod lower;
 pub mod method;
