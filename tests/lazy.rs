@@ -35,7 +35,7 @@ fn calls_are_computed_when_they_are_read() {
     assert_eq!((product.shape(), product.scalar_type()), (vec![2, 2], ScalarType::Float));
     // a @ b + 1
     assert_eq!(floats(&(&product + 1.0)), [11.0, 14.0, 29.0, 41.0]);
-    // The product was not kept by the first run, since ... it was: `product` is alive.
+    // The first run kept the product, since `product` is alive.
     assert_eq!(floats(&product), [10.0, 13.0, 28.0, 40.0]);
 }
 
@@ -283,6 +283,227 @@ fn saved_programs_compute_the_same() {
     }
     assert!(Graph::new(&[&y], &[&y]).is_err());
     assert!(Graph::new(&[&x, &x], &[&y]).is_err());
+}
+
+#[test]
+fn programs_that_would_ignore_their_inputs_are_refused() {
+    let x = ints(&[2, 3]);
+    let weight = ints(&[3, 3]).exp().unwrap();
+    // Computed, but not from the input: a constant.
+    weight.to_vec::<f32>().unwrap();
+    let record = |x: &Tensor| x.matmul(&weight).unwrap();
+    let (hidden, unrelated) = (record(&x), ints(&[2, 3]));
+    let y = hidden.relu().unwrap();
+    let graph = Graph::new(&[&x], &[&y]).unwrap();
+    assert!(reason(Graph::new(&[&x, &unrelated], &[&y]).map(|_| x.clone())).contains("input 1"));
+    // The graph has the calls, even if they are computed now.
+    let expected = floats(&y);
+    for graph in [&graph, &Graph::new(&[&x], &[&record(&x).relu().unwrap()]).unwrap()] {
+        let zeros = torchlet::Tensor::from_slice(&[2, 3], &[0.0f32; 6]).unwrap();
+        let mut module = graph.to_module().unwrap();
+        let outputs = module.forward(&zeros).unwrap();
+        assert_eq!(outputs[0].tensor().unwrap().to_vec::<f32>().unwrap(), [0.0; 6]);
+        let outputs = module.forward(&x.to_tensor().unwrap()).unwrap();
+        assert_eq!(outputs[0].tensor().unwrap().to_vec::<f32>().unwrap(), expected);
+    }
+    let error = |outputs: &[&Tensor]| reason(Graph::new(&[&x], outputs).map(|_| x.clone()));
+    assert!(error(&[&y]).contains("no output depends on input 0"));
+    // A partial cut: the input has an effect, but one of its results is a constant.
+    let late = hidden.add(&x).unwrap();
+    assert!(error(&[&late]).contains("may depend on input 0"), "{}", error(&[&late]));
+    assert!(error(&[&y, &record(&x)]).contains("may depend on input 0"));
+    let elsewhere = x.to(&Device::cpu().strict()).unwrap();
+    let z = elsewhere.exp().unwrap();
+    assert!(error(&[&z]).contains("no output depends"));
+    // Computed tensors are inputs, too; weights are constants.
+    assert!(Graph::new(&[&hidden], &[&late]).is_ok());
+    assert!(Graph::new(&[&hidden, &x], &[&late]).is_ok());
+    let fixed = hidden.clone().into_weight().unwrap();
+    assert!(Graph::new(&[&x], &[&x.add(&fixed).unwrap()]).is_ok());
+}
+
+fn doubles(tensor: &Tensor) -> Vec<f64> {
+    tensor.to_vec().unwrap()
+}
+
+#[test]
+fn numbers_are_promoted_as_in_pytorch() {
+    let x = Tensor::from_slice(&[3], &[1.0f64, -2.0, 3.0]).unwrap();
+    let int = Tensor::from_slice(&[3], &[5i64, -7, 9]).unwrap();
+    let mask = x.gt(0).unwrap();
+    let half = Tensor::scalar(1.5f32).unwrap().to_dtype(ScalarType::Half).unwrap();
+    // torch.where(mask, x, 0.1) and so on.
+    assert_eq!(doubles(&mask.where_(&x, 0.1).unwrap()), [1.0, 0.1, 3.0]);
+    assert_eq!(doubles(&mask.where_(2, &x).unwrap()), [2.0, -2.0, 2.0]);
+    assert_eq!(mask.where_(&int, 7).unwrap().to_vec::<i64>().unwrap(), [5, 7, 9]);
+    assert_eq!(floats(&mask.where_(&int, 0.5).unwrap()), [5.0, 0.5, 9.0]);
+    assert_eq!(mask.where_(1, 2).unwrap().to_vec::<i64>().unwrap(), [1, 2, 1]);
+    assert_eq!(floats(&mask.where_(1, 2.5).unwrap()), [1.0, 2.5, 1.0]);
+    let chosen = mask.where_(&half, 2).unwrap();
+    assert_eq!(chosen.scalar_type(), ScalarType::Half);
+    let chosen = chosen.to_dtype(ScalarType::Float).unwrap();
+    assert_eq!(floats(&chosen), [1.5, 2.0, 1.5]);
+    assert_eq!((&half * 0.1).scalar_type(), ScalarType::Half);
+    let scaled = (&half * 0.1).to_dtype(ScalarType::Double).unwrap();
+    assert_eq!(doubles(&scaled), [0.1500244140625]);
+    assert_eq!(doubles(&(&x + 0.1)), [1.1, -1.9, 3.1]);
+    let divide = |x: &Tensor, by: Arg| x.call("floor_divide", [by]);
+    assert_eq!(divide(&int, 2.into()).unwrap().to_vec::<i64>().unwrap(), [2, -4, 4]);
+    assert_eq!(floats(&divide(&int, 0.5.into()).unwrap()), [10.0, -14.0, 18.0]);
+    assert_eq!(doubles(&divide(&x, 0.3.into()).unwrap()), [3.0, -7.0, 10.0]);
+    assert!(reason(divide(&half, 0.1.into())).contains("half precision"));
+    // The number or tensor that differs from the schema chooses the overload.
+    let tenth = Tensor::scalar(0.1f64).unwrap();
+    assert_eq!(doubles(&x.masked_fill(&mask, 0.1).unwrap()), [0.1, -2.0, 0.1]);
+    assert_eq!(doubles(&x.masked_fill(&mask, &tenth).unwrap()), [0.1, -2.0, 0.1]);
+    let end = &x * 2;
+    let quarter = Tensor::scalar(0.25f64).unwrap();
+    assert_eq!(doubles(&x.lerp(&end, 0.25).unwrap()), [1.25, -2.5, 3.75]);
+    for name in ["lerp", "lerp.Tensor"] {
+        let made = x.call(name, [(&end).into(), (&quarter).into()]).unwrap();
+        assert_eq!(doubles(&made), [1.25, -2.5, 3.75]);
+    }
+    // PyTorch refuses these.
+    assert!(x.call("lerp", [2.0.into(), 0.5.into()]).is_err());
+    assert!(x.call("masked_fill", [1.into(), 2.0.into()]).is_err());
+    assert!(reason(x.call("maximum", [2.0.into()])).contains("expected Tensor, found a float"));
+    assert!(x.call("atan2", [1.0.into()]).is_err());
+}
+
+#[test]
+fn overloads_are_chosen_by_arguments() {
+    let device = Device::cpu();
+    let int = Tensor::from_slice(&[3], &[5i64, -7, 9]).unwrap();
+    // i.sum(0), i.sum(dtype=torch.int8)
+    assert_eq!(int.call("sum", [0.into()]).unwrap().to_vec::<i64>().unwrap(), [7]);
+    let narrow = int.call("sum", [ScalarType::Char.into()]).unwrap();
+    assert_eq!(narrow.to_vec::<i8>().unwrap(), [7]);
+    assert!(reason(int.call("sum.default", [0.into()])).contains("`dtype`"));
+    // torch.arange(0, 5), torch.arange(0, 5, 2), torch.arange(3.)
+    let range = |args: &[Arg]| device.call("arange", args.to_vec()).unwrap();
+    assert_eq!(range(&[0.into(), 5.into()]).to_vec::<i64>().unwrap(), [0, 1, 2, 3, 4]);
+    assert_eq!(range(&[0.into(), 5.into(), 2.into()]).to_vec::<i64>().unwrap(), [0, 2, 4]);
+    assert_eq!(floats(&range(&[3.0.into()])), [0.0, 1.0, 2.0]);
+    assert_eq!(floats(&range(&[3.into(), ScalarType::Float.into()])), [0.0, 1.0, 2.0]);
+    let x = ints(&[2, 3]);
+    // x.split([1, 2], 1), x.squeeze(0), torch.div(x, 2, rounding_mode="floor"), x.max(), x.max(1)
+    let parts = x.call_all("split", [[1i64, 2].into(), 1.into()]).unwrap();
+    assert_eq!(parts[1].shape(), [2, 2]);
+    assert_eq!(ints(&[1, 1]).call("squeeze", [0.into()]).unwrap().shape(), [1]);
+    let halves = x.call("div", [2.into(), "floor".into()]).unwrap();
+    assert_eq!(floats(&halves), [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]);
+    assert_eq!(floats(&x.call("max", []).unwrap()), [5.0]);
+    assert_eq!(x.call_all("max", [1.into()]).unwrap().len(), 2);
+    let error = reason(x.call("sum", ["x".into()]));
+    assert!(error.contains("no overload accepts (a tensor, a string)"), "{error}");
+    // Results are not dropped.
+    assert!(reason(x.call("max", [1.into()])).contains("returns 2 tensors"));
+    assert!(reason(device.call("sort", [(&x).into()])).contains("returns 2 tensors"));
+    // Calls by a device make views, too, and check the devices of their arguments.
+    device.call("t", [(&x).into()]).unwrap().i(0).unwrap().fill_(7).unwrap();
+    assert_eq!(floats(&x), [7.0, 1.0, 2.0, 7.0, 4.0, 5.0]);
+    assert!(reason(device.strict().call("relu", [(&x).into()])).contains("different devices"));
+}
+
+#[test]
+fn all_views_share_memory_and_copies_do_not() {
+    // x = torch.arange(6.).reshape(1, 2, 3); x.movedim(0, 2)[0].fill_(9)
+    let x = ints(&[1, 2, 3]);
+    x.movedim(0, 2).unwrap().i(0).unwrap().fill_(9).unwrap();
+    assert_eq!(floats(&x), [9.0, 9.0, 9.0, 3.0, 4.0, 5.0]);
+    // x = torch.arange(24.).reshape(2, 3, 4); torch.movedim(x, [0, 2], [2, 0])[1].add_(100)
+    let x = ints(&[2, 3, 4]);
+    let y = x.movedim([0, 2], [2, 0]).unwrap();
+    assert_eq!(y.shape(), [4, 3, 2]);
+    y.i(1).unwrap().add_(100).unwrap();
+    let expected = |at: usize| at as f32 + if at % 4 == 1 { 100.0 } else { 0.0 };
+    assert_eq!(floats(&x), (0..24).map(expected).collect::<Vec<_>>());
+    // x = torch.arange(6.).reshape(2, 3); x.mT[0].fill_(7); x.T[1, 1] = 8
+    let x = ints(&[2, 3]);
+    x.call("mT", []).unwrap().i(0).unwrap().fill_(7).unwrap();
+    x.call("numpy_T", []).unwrap().i((1, 1)).unwrap().fill_(8).unwrap();
+    assert_eq!(floats(&x), [7.0, 1.0, 2.0, 7.0, 8.0, 5.0]);
+    // torch.nn.functional.dropout(x, 0.5, training=False).add_(1)
+    let x = ints(&[2, 2]);
+    x.call("dropout", [0.5.into(), false.into()]).unwrap().add_(1).unwrap();
+    assert_eq!(floats(&x), [1.0, 2.0, 3.0, 4.0]);
+    // Copies: torch.view_copy(x, [4]), torch.t_copy(x), x.to(torch.float32, copy=True)
+    for (name, args) in [
+        ("view_copy", vec![Arg::from([4i64])]),
+        ("t_copy", vec![]),
+        ("select_copy.int", vec![0.into(), 0.into()]),
+        ("to.dtype", vec![ScalarType::Float.into(), false.into(), true.into()]),
+    ] {
+        let copy = x.call(name, args).unwrap();
+        copy.fill_(-1).unwrap();
+        assert_eq!(floats(&x), [1.0, 2.0, 3.0, 4.0], "{name}");
+        assert!(floats(&copy).iter().all(|it| *it == -1.0), "{name}");
+    }
+    // Writing through sliding windows is refused, overlapping or not.
+    for step in [1, 2] {
+        let windows = ints(&[4]).unfold(0, 2, step).unwrap();
+        assert!(reason(windows.add_(1)).contains("not supported"));
+    }
+    let windows = ints(&[2, 2]).unfold(0, 2, 2).unwrap();
+    assert!(reason(windows.add_(1)).contains("not supported"));
+}
+
+#[test]
+fn in_place_views_by_name_change_shapes_only() {
+    // x = torch.arange(6.).reshape(2, 3); other = x.view(6); x.transpose_(0, 1); x.unsqueeze_(0)
+    let x = ints(&[2, 3]);
+    let other = x.view([6]).unwrap();
+    x.call_in_place("transpose_", [0.into(), 1.into()]).unwrap();
+    assert_eq!((x.shape(), floats(&x)), (vec![3, 2], vec![0.0, 3.0, 1.0, 4.0, 2.0, 5.0]));
+    x.call_in_place("unsqueeze_", [0.into()]).unwrap();
+    assert_eq!(x.shape(), [1, 3, 2]);
+    x.call_in_place("squeeze_", [0.into()]).unwrap();
+    x.call_in_place("aten::t_", []).unwrap();
+    assert_eq!(x.shape(), [2, 3]);
+    x.add_(1).unwrap();
+    assert_eq!(floats(&other), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let square = ints(&[2, 2]);
+    square.call_in_place("t_", []).unwrap();
+    assert_eq!(floats(&square), [0.0, 2.0, 1.0, 3.0]);
+    for name in ["view_", "permute_", "t_copy_", "contiguous_", "flatten_"] {
+        let args: &[Arg] = match name {
+            "view_" => &[Arg::Ints(vec![2, 2])],
+            "permute_" => &[Arg::Ints(vec![0, 1])],
+            _ => &[],
+        };
+        let error = reason(square.call_in_place(name, args.to_vec()));
+        assert!(error.contains("no in-place form"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn loops_over_views_do_not_collect_writes() {
+    // x = torch.zeros(2, 3, 4); a, b = x[0][1:], x[1]
+    // for k in range(5): a += 1; b += k; a.mul_(2)
+    let device = Device::cpu().strict();
+    let x = device.zeros([2, 3, 4], ScalarType::Float).unwrap();
+    let (a, b) = (x.i(0).unwrap().i(1..).unwrap(), x.i(1).unwrap());
+    let turn = |k: i64| {
+        a.add_(1).unwrap();
+        b.add_(k).unwrap();
+        a.mul_(2).unwrap();
+        (floats(&a), floats(&b))
+    };
+    for k in 0..5 {
+        turn(k);
+    }
+    let mut expected = [0.0; 24];
+    expected[4..12].fill(62.0);
+    expected[12..].fill(10.0);
+    assert_eq!(floats(&x), expected);
+    for _ in 0..200 {
+        a.zero_().unwrap();
+        turn(0);
+    }
+    let before = device.stats().calls;
+    expected[4..12].fill(2.0);
+    assert_eq!(floats(&x), expected);
+    assert!(device.stats().calls - before < 10, "{}", device.stats().calls - before);
 }
 
 fn fixture(name: &str) -> String {

@@ -24,6 +24,8 @@ pub enum Arg {
     Bool(bool),
     /// A string.
     Text(String),
+    /// A dtype.
+    Dtype(ScalarType),
     /// A list of integers.
     Ints(Vec<i64>),
     /// A list of floating-point numbers.
@@ -71,7 +73,7 @@ impl From<&str> for Arg {
 
 impl From<ScalarType> for Arg {
     fn from(value: ScalarType) -> Self {
-        Arg::Int(value as i64)
+        Arg::Dtype(value)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Arithmetic by Rust's operators.
 
-use super::tensor::apply;
+use super::tensor::{apply, one};
 use super::{Arg, Tensor};
 use crate::error::Error;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Rem, Sub, SubAssign};
@@ -62,8 +62,8 @@ operators! {
     Mul mul mul |tensor, number| tensor.mul(number);
     Div div div |tensor, number| Tensor::mul(&tensor.reciprocal()?, number);
     Rem rem remainder |tensor, number| {
-        let made = apply(Operator::REMAINDER_SCALAR_TENSOR, vec![number, tensor.into()])?;
-        made.into_iter().next().ok_or(Error::Kind { expected: "tensor", found: "None" })
+        let args = vec![number, tensor.into()];
+        one("remainder", apply(None, Operator::REMAINDER_SCALAR_TENSOR, args)?)
     };
 }
 

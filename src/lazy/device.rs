@@ -10,8 +10,7 @@ use crate::threads::Threads;
 use crate::value::Value as HostValue;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 use torchlet_graph::Location;
 use torchlet_graph::infer::TensorType;
 
@@ -38,6 +37,8 @@ struct Inner {
 struct Programs {
     found: HashMap<Vec<u64>, Compiled>,
     capacity: usize,
+    /// Maximum number of bytes of all programs.
+    max_bytes: u64,
     memory_limit: u64,
     clock: u64,
     stats: Stats,
@@ -48,6 +49,10 @@ struct Programs {
 struct Compiled {
     module: Module,
     used: u64,
+    /// Bytes of the file, with the weights, and of the loaded method.
+    bytes: u64,
+    /// The weights that are compiled in.
+    weights: Vec<Weak<Cell>>,
 }
 
 /// What a device did so far.
@@ -67,6 +72,7 @@ impl Device {
         let programs = Programs {
             found: HashMap::new(),
             capacity: PROGRAMS,
+            max_bytes: DEFAULT_MEMORY_LIMIT,
             memory_limit: DEFAULT_MEMORY_LIMIT,
             clock: 0,
             stats: Stats::default(),
@@ -135,6 +141,16 @@ impl Device {
         state.trim();
     }
 
+    /// Sets how many bytes the compiled programs of the device may have together: files, with their
+    /// copies of weights, and loaded methods. Default: 4 GiB. The least recently used ones are
+    /// dropped; the latest is always kept. A program whose weights are dropped is dropped when the
+    /// next one is compiled.
+    pub fn set_program_cache_bytes(&self, bytes: u64) {
+        let mut state = lock(&self.0.programs);
+        state.max_bytes = bytes;
+        state.trim();
+    }
+
     /// Limits the memory of a program in bytes: intermediate results, packed weights, and one copy
     /// of the results. Default: [4 GiB](DEFAULT_MEMORY_LIMIT). Applies to programs that are
     /// compiled from now on.
@@ -164,8 +180,16 @@ impl Device {
             let piece = &steps[at..end];
             let plan = Plan::of(piece, &uses.outputs(piece, end, target));
             let made = self.run(&mut programs, &plan)?;
-            for (value, tensor) in plan.outputs().zip(made) {
-                value.cell.set([(value.index, tensor)]);
+            // All results of a call at once: it is forgotten.
+            let mut made = plan.outputs().zip(made).peekable();
+            while let Some((value, tensor)) = made.next() {
+                let mut results = vec![(value.index, tensor)];
+                while let Some((other, tensor)) =
+                    made.next_if(|(other, _)| other.cell.id == value.cell.id)
+                {
+                    results.push((other.index, tensor));
+                }
+                value.cell.set(results);
             }
         }
         drop(programs);
@@ -178,9 +202,14 @@ impl Device {
         let clock = programs.clock;
         if !programs.found.contains_key(plan.key()) {
             let limit = programs.memory_limit;
-            let module = self.compile(plan, limit, &mut programs.fallbacks)?;
+            programs.drop_unreachable();
+            let mut module = self.compile(plan, limit, &mut programs.fallbacks)?;
+            let memory = module.method("forward")?.memory_bytes();
+            let bytes = module.file_size().saturating_add(memory);
+            let weights = plan.weights().map(|value| Arc::downgrade(&value.cell)).collect();
+            let compiled = Compiled { module, used: clock, bytes, weights };
             programs.stats.compiled += 1;
-            programs.found.insert(plan.key().to_vec(), Compiled { module, used: clock });
+            programs.found.insert(plan.key().to_vec(), compiled);
             programs.trim();
         }
         programs.stats.runs += 1;
@@ -235,11 +264,18 @@ impl Device {
 }
 
 impl Programs {
+    /// Drops programs whose weights are gone: no key matches them any more.
+    fn drop_unreachable(&mut self) {
+        self.found.retain(|_, program| program.weights.iter().all(|it| it.strong_count() > 0));
+    }
+
     fn trim(&mut self) {
-        while self.found.len() > self.capacity {
+        let mut bytes = self.found.values().fold(0u64, |sum, it| sum.saturating_add(it.bytes));
+        while self.found.len() > self.capacity || (bytes > self.max_bytes && self.found.len() > 1) {
             let oldest = self.found.iter().min_by_key(|(_, program)| program.used);
             let Some(key) = oldest.map(|(key, _)| key.clone()) else { return };
-            self.found.remove(&key);
+            let dropped = self.found.remove(&key).map_or(0, |program| program.bytes);
+            bytes = bytes.saturating_sub(dropped);
         }
     }
 }
@@ -305,16 +341,17 @@ impl Uses {
             let is_target = cell.id == target.cell.id;
             // One reference is the step itself, and `target` is another.
             let own = 1 + usize::from(is_target);
-            let holders = cell.holders.load(Ordering::Relaxed);
-            let is_shared = Arc::strong_count(cell) > inside + holders + own;
-            for index in 0..cell.types.len() {
+            let is_shared = Arc::strong_count(cell) > inside + cell.holders() + own;
+            let needs = |index: usize| {
                 let is_read = self.last.get(&(cell.id, index)).is_some_and(|last| *last >= end);
                 let is_target = is_target && index == target.index;
-                if (is_shared || is_read || is_target || cell.is_wanted(index))
-                    && cell.result(index).is_none()
-                {
-                    found.push(Value { cell: cell.clone(), index });
-                }
+                is_shared || is_read || is_target || cell.is_wanted(index)
+            };
+            let indices = 0..cell.types.len();
+            if indices.clone().any(needs) {
+                // The call is forgotten, so that views of other results need them now.
+                let kept = indices.filter(|index| needs(*index) || cell.is_held(*index));
+                found.extend(kept.map(|index| Value { cell: cell.clone(), index }));
             }
         }
         found
@@ -346,4 +383,67 @@ impl fmt::Debug for Device {
 pub(super) fn type_words(own: &TensorType, words: &mut Vec<u64>) {
     words.extend([own.scalar_type as u64, own.sizes.len() as u64]);
     words.extend(own.sizes.iter().map(|size| *size as u64));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tensor;
+    use super::*;
+
+    /// Results that nobody holds do not keep the calls of earlier iterations.
+    #[test]
+    fn loops_over_calls_with_several_results_keep_few_of_them() {
+        let mut x = Tensor::from_slice(&[4], &[3.0f32, -1.0, 2.0, 0.5]).unwrap();
+        let mut cells: Vec<Weak<Cell>> = Vec::new();
+        for round in 0..1000 {
+            let (values, indices) = x.sort(0, round % 2 == 0).unwrap();
+            let view = indices.unsqueeze(0).unwrap();
+            cells.push(Arc::downgrade(&values.value().cell));
+            drop(indices);
+            x = values * 0.5 + 1.0;
+            drop(view);
+            x.to_vec::<f32>().unwrap();
+            assert!(cells.iter().filter(|cell| cell.strong_count() > 0).count() <= 2);
+        }
+    }
+
+    #[test]
+    fn programs_are_dropped_with_their_weights_and_by_bytes() {
+        let device = Device::cpu().strict();
+        let count = || lock(&device.0.programs).found.len();
+        let x = Tensor::from_slice(&[1, 64], &[1.0f32; 64]).unwrap().to(&device).unwrap();
+        for round in 0..5 {
+            let weight = Tensor::from_slice(&[64, 64], &[round as f32; 4096]).unwrap();
+            let weight = weight.to(&device).unwrap().into_weight().unwrap();
+            let y = x.matmul(&weight).unwrap().to_vec::<f32>().unwrap();
+            assert_eq!(y, [64.0 * round as f32; 64]);
+            assert_eq!(count(), 1);
+        }
+        for length in 1..5 {
+            let x = Tensor::from_slice(&[length], &vec![1.0f32; length]).unwrap();
+            x.to(&device).unwrap().exp().unwrap().to_vec::<f32>().unwrap();
+        }
+        assert_eq!(count(), 4);
+        device.set_program_cache_bytes(1);
+        assert_eq!(count(), 1);
+        assert_eq!((&x + 1.0).to_vec::<f32>().unwrap(), [2.0; 64]);
+        assert_eq!(count(), 1);
+    }
+
+    /// A view of a result that is not read keeps its elements, although the call is forgotten.
+    #[test]
+    fn views_of_other_results_are_computed_later() {
+        let x = Tensor::from_slice(&[3], &[3.0f32, -1.0, 2.0]).unwrap();
+        let (values, indices) = x.sort(0, false).unwrap();
+        let view = indices.unsqueeze(0).unwrap();
+        drop(indices);
+        assert_eq!(values.to_vec::<f32>().unwrap(), [-1.0, 2.0, 3.0]);
+        view.add_(1).unwrap();
+        assert_eq!(view.to_vec::<i64>().unwrap(), [2, 3, 1]);
+        let (values, indices) = x.sort(0, false).unwrap();
+        let later = indices.add(1).unwrap();
+        drop(indices);
+        values.to_vec::<f32>().unwrap();
+        assert_eq!(later.to_vec::<i64>().unwrap(), [2, 3, 1]);
+    }
 }

@@ -1,12 +1,13 @@
 //! [`Graph`]: recorded calls as a program.
 
 use super::Tensor;
-use super::device::steps;
-use super::node::Value;
+use super::device::{Step, steps};
+use super::node::{Given, Value};
 use super::program::{Plan, program};
 use super::record::fail;
 use crate::error::Error;
 use crate::module::Module;
+use std::collections::HashSet;
 use std::path::Path;
 
 /// Recorded calls with chosen inputs and outputs: a program with the method `forward`.
@@ -24,6 +25,8 @@ use std::path::Path;
 pub struct Graph {
     inputs: Vec<Value>,
     outputs: Vec<Value>,
+    /// The calls. They are kept even if tensors are computed later.
+    steps: Vec<Step>,
 }
 
 impl Graph {
@@ -31,8 +34,12 @@ impl Graph {
     /// read are constants of the program. Inputs are tensors with elements, which stand for those
     /// that the program is run with: of [`Tensor::from_slice`], or computed.
     ///
+    /// Create the graph before reading a tensor between inputs and outputs: reading forgets the
+    /// calls, and the elements would be constants of the program.
+    ///
     /// # Errors
-    /// An input is a recorded call, or is given twice; an output cannot be computed.
+    /// An input is a recorded call, is given twice, or is not used by an output; a tensor between
+    /// inputs and outputs was computed already; an output cannot be computed.
     pub fn new(inputs: &[&Tensor], outputs: &[&Tensor]) -> Result<Self, Error> {
         let outputs: Vec<Value> = outputs.iter().map(|tensor| tensor.value()).collect();
         let mut given: Vec<Value> = Vec::with_capacity(inputs.len());
@@ -57,7 +64,9 @@ impl Graph {
                 return Err(Error::Call { operator, reason });
             }
         }
-        Ok(Graph { inputs: given, outputs })
+        let steps = steps(&outputs);
+        check(&given, &steps, &outputs)?;
+        Ok(Graph { inputs: given, outputs, steps })
     }
 
     /// Returns the program as the bytes of a `.pte` file. It has kernel calls only, so that any
@@ -67,8 +76,7 @@ impl Graph {
     /// # Errors
     /// The program exceeds the limits of the format.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
-        let steps = steps(&self.outputs);
-        program(&Plan::with_inputs(&steps, &self.outputs, &self.inputs, true))
+        program(&Plan::with_inputs(&self.steps, &self.outputs, &self.inputs, true))
     }
 
     /// Writes the program to a `.pte` file.
@@ -87,6 +95,46 @@ impl Graph {
     /// As [`to_bytes`](Self::to_bytes).
     pub fn to_module(&self) -> Result<Module, Error> {
         Module::from_bytes(self.to_bytes()?)
+    }
+}
+
+/// Refuses inputs that have no effect, and constants that depend on an input.
+fn check(inputs: &[Value], steps: &[Step], outputs: &[Value]) -> Result<(), Error> {
+    let args = steps.iter().flat_map(|(_, recorded)| recorded.args.iter().flat_map(Given::values));
+    let read: Vec<&Value> = args.chain(outputs).collect();
+    if let Some(unused) = inputs.iter().position(|input| !read.contains(&input)) {
+        let reason = format!(
+            "no output depends on input {unused}; if a tensor between them was read, record the \
+            calls again and create the graph before reading"
+        );
+        return Err(fail("a graph", reason));
+    }
+    let made: HashSet<u64> = steps.iter().map(|(cell, _)| cell.id).collect();
+    let is_constant = |value: &&&Value| !made.contains(&value.cell.id) && !inputs.contains(value);
+    for constant in read.iter().filter(is_constant) {
+        if let Some(input) = inputs.iter().position(|input| may_depend(constant, input)) {
+            let shape = constant.tensor_type().shape();
+            let reason = format!(
+                "a tensor of shape {shape:?} that may depend on input {input} was computed already \
+                and would be a constant; record the calls again and create the graph before \
+                reading, or use a copy by `from_tensor` if it is a constant"
+            );
+            return Err(fail("a graph", reason));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a tensor with elements may have been computed from another one: it is younger, and has
+/// at least the same sources.
+fn may_depend(value: &Value, on: &Value) -> bool {
+    if value.cell.id <= on.cell.id || value.cell.is_weight || value.cell.is_leaf() {
+        return false;
+    }
+    match (&value.cell.sources, &on.cell.sources) {
+        (Some(own), Some(needed)) => needed.iter().all(|source| own.contains(source)),
+        (Some(_), None) => false,
+        (None, _) => true,
     }
 }
 

@@ -78,14 +78,14 @@ struct Held(Value);
 
 impl Held {
     fn new(value: Value) -> Self {
-        value.cell.holders.fetch_add(1, Ordering::Relaxed);
+        value.hold();
         Held(value)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.cell.holders.fetch_sub(1, Ordering::Relaxed);
+        self.0.unhold();
     }
 }
 
@@ -226,14 +226,15 @@ impl Handle {
             path.push((parent.clone(), step));
             at = parent;
         }
-        let mut new = value.clone();
+        let mut changed = vec![(self.clone(), value)];
         for (parent, step) in path {
-            new = step.written(parent.current(), new)?;
+            let Some((_, new)) = changed.last() else { break };
+            let new = step.written(parent.current(), new.clone())?;
+            changed.push((parent, new));
         }
         let version = lock(&at.state).storage.fetch_add(1, Ordering::Relaxed) + 1;
-        at.set(new, version);
-        if !Arc::ptr_eq(&at, self) {
-            self.set(value, version);
+        for (handle, value) in changed {
+            handle.set(value, version);
         }
         Ok(())
     }
@@ -262,6 +263,58 @@ impl Drop for Handle {
             });
         }
     }
+}
+
+/// Views that have the elements of their input in the same order, if they have as many.
+const SHAPE_ONLY: &[Operator] = &[
+    Operator::ALIAS_COPY,
+    Operator::DETACH_COPY,
+    Operator::EXPAND_COPY,
+    Operator::SQUEEZE_COPY,
+    Operator::SQUEEZE_COPY_DIM,
+    Operator::SQUEEZE_COPY_DIMS,
+    Operator::UNSQUEEZE_COPY,
+    Operator::VIEW_COPY,
+];
+
+/// Maximum number of writes to different parts of a tensor among which an earlier write to the same
+/// part is found.
+const MAX_PARTS: usize = 32;
+
+/// Returns a tensor without an earlier write to a part that is about to be overwritten, so that a
+/// loop that writes and reads only parts of a tensor does not collect writes to the whole.
+fn without_overwritten(
+    old: &Value,
+    scatter: Operator,
+    part: &[Given],
+) -> Result<Option<Value>, Error> {
+    // Later writes to other parts.
+    let mut later = Vec::new();
+    let mut at = old.clone();
+    let mut base = loop {
+        let Some(recorded) = at.cell.recorded() else { return Ok(None) };
+        let is_write =
+            [Operator::SLICE_SCATTER, Operator::SELECT_SCATTER, Operator::DIAGONAL_SCATTER]
+                .contains(&recorded.operator);
+        let (true, [Given::Value(base), _, own @ ..]) = (is_write, &recorded.args[..]) else {
+            return Ok(None);
+        };
+        if recorded.operator == scatter && own == part {
+            break base.clone();
+        }
+        if later.len() == MAX_PARTS {
+            return Ok(None);
+        }
+        at = base.clone();
+        later.push(recorded);
+    };
+    for recorded in later.into_iter().rev() {
+        let rest = recorded.args.iter().skip(1).cloned();
+        let args = std::iter::once(Given::Value(base)).chain(rest).collect();
+        let made = call(None, recorded.operator, args)?.into_iter().next();
+        base = made.ok_or_else(|| fail(recorded.operator.name(), "expected a result"))?;
+    }
+    Ok(Some(base))
 }
 
 impl ViewStep {
@@ -293,6 +346,7 @@ impl ViewStep {
         };
         let (own, view) = (old.tensor_type().clone(), new.tensor_type().clone());
         let made = if let Some(scatter) = scatter {
+            let old = without_overwritten(&old, scatter, &self.args)?.unwrap_or(old);
             let args = [Given::Value(old), Given::Value(new)].into_iter();
             call(None, scatter, args.chain(self.args.iter().cloned()).collect())
         } else if let Some(order) = self.order(own.sizes.len()) {
@@ -306,7 +360,9 @@ impl ViewStep {
         } else {
             let count = |of: &TensorType| of.shape().iter().product::<usize>();
             let sizes: Vec<i64> = own.sizes.iter().map(|size| (*size).into()).collect();
-            if count(&own) != count(&view) || view_sizes(count(&own), &sizes).is_none() {
+            let is_shape_only = SHAPE_ONLY.contains(&self.operator);
+            let fits = count(&own) == count(&view) && view_sizes(count(&own), &sizes).is_some();
+            if !is_shape_only || !fits {
                 let reason = "writing through this view is not supported";
                 return Err(fail(self.operator.name(), reason));
             }

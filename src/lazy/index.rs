@@ -4,7 +4,7 @@ use super::{Arg, Tensor};
 use crate::error::Error;
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
 
-/// What is taken of a dim.
+/// Selection of indices of a dim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum At {

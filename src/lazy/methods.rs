@@ -3,18 +3,11 @@
 //! Each line of the table names an operator of the compiler; the parameters are those of its
 //! description, which a test compares. The shapes, dtypes and defaults come from there, too.
 
-use super::record::record;
-use super::tensor::apply;
+use super::tensor::{apply, call_named, one};
 use super::{Arg, Device, Tensor};
 use crate::error::Error;
 use torchlet_core::ScalarType;
 use torchlet_graph::operators::Operator;
-
-/// Result of an operator with one result.
-fn only(made: Vec<Tensor>) -> Result<Tensor, Error> {
-    let missing = Error::Kind { expected: "tensor", found: "None" };
-    made.into_iter().next().ok_or(missing)
-}
 
 /// Results of an operator with two.
 fn pair(made: Vec<Tensor>) -> Result<(Tensor, Tensor), Error> {
@@ -50,7 +43,7 @@ macro_rules! methods {
                 /// PyTorch rejects the shapes, dtypes or other arguments.
                 pub fn $name(&self $(, $argument: $type)*) -> Result<Tensor, Error> {
                     let args = vec![Arg::from(self) $(, $argument.into())*];
-                    only(apply(Operator::$operator, args)?)
+                    one(stringify!($name), apply(None, Operator::$operator, args)?)
                 }
             )*
         }
@@ -100,9 +93,9 @@ methods! {
     all(dim: impl Into<Arg>, keepdim: bool) = ALL_DIMS;
     /// Whether an element of a dim is true.
     any(dim: impl Into<Arg>, keepdim: bool) = ANY_DIMS;
-    /// Index of the maximum; `()` as the dim means of all elements.
+    /// Index of the maximum of a dim, or of all elements if the dim is `()`.
     argmax(dim: impl Into<Arg>, keepdim: bool) = ARGMAX;
-    /// Index of the minimum; `()` as the dim means of all elements.
+    /// Index of the minimum of a dim, or of all elements if the dim is `()`.
     argmin(dim: impl Into<Arg>, keepdim: bool) = ARGMIN;
     /// Indices that sort a dim.
     argsort(dim: i64, descending: bool) = ARGSORT;
@@ -192,7 +185,7 @@ methods! {
     cumsum(dim: i64) = CUMSUM;
     /// A view of the diagonal of two dims.
     diagonal(offset: i64, dim1: i64, dim2: i64) = DIAGONAL_COPY;
-    /// Quotient; of integers, too, it is floating-point.
+    /// Quotient. That of integers is floating-point.
     div(other: impl Into<Arg>) = DIV_TENSOR;
     /// Dot product of vectors.
     dot(tensor: &Tensor) = DOT;
@@ -483,7 +476,7 @@ impl Tensor {
     /// # Errors
     /// The shapes do not fit.
     pub fn cat<'a>(tensors: impl AsRef<[&'a Tensor]>, dim: i64) -> Result<Tensor, Error> {
-        only(apply(Operator::CAT, vec![tensors.as_ref().into(), dim.into()])?)
+        one("cat", apply(None, Operator::CAT, vec![tensors.as_ref().into(), dim.into()])?)
     }
 
     /// Joins tensors over a new dim. Records `stack` of PyTorch.
@@ -491,7 +484,7 @@ impl Tensor {
     /// # Errors
     /// The shapes differ.
     pub fn stack<'a>(tensors: impl AsRef<[&'a Tensor]>, dim: i64) -> Result<Tensor, Error> {
-        only(apply(Operator::STACK, vec![tensors.as_ref().into(), dim.into()])?)
+        one("stack", apply(None, Operator::STACK, vec![tensors.as_ref().into(), dim.into()])?)
     }
 
     /// Elements of `input` where the tensor is true, of `other` elsewhere. Records `where` of
@@ -500,7 +493,10 @@ impl Tensor {
     /// # Errors
     /// The shapes do not broadcast.
     pub fn where_(&self, input: impl Into<Arg>, other: impl Into<Arg>) -> Result<Tensor, Error> {
-        only(apply(Operator::WHERE_SELF, vec![self.into(), input.into(), other.into()])?)
+        one(
+            "where",
+            apply(None, Operator::WHERE_SELF, vec![self.into(), input.into(), other.into()])?,
+        )
     }
 
     /// Elements by tensors of indices, one for each dim; `None` selects all of a dim. Records
@@ -510,7 +506,7 @@ impl Tensor {
     /// # Errors
     /// The indices do not broadcast.
     pub fn index(&self, indices: &[Option<&Tensor>]) -> Result<Tensor, Error> {
-        only(apply(Operator::INDEX_TENSOR, vec![self.into(), indices.into()])?)
+        one("index", apply(None, Operator::INDEX_TENSOR, vec![self.into(), indices.into()])?)
     }
 
     /// Maximum over dims; `()` means all. Records `amax` of PyTorch.
@@ -518,7 +514,10 @@ impl Tensor {
     /// # Errors
     /// A dim is out of range.
     pub fn amax(&self, dim: impl Into<Arg>, keepdim: bool) -> Result<Tensor, Error> {
-        only(apply(Operator::AMAX, vec![self.into(), listed(dim.into()), keepdim.into()])?)
+        one(
+            "amax",
+            apply(None, Operator::AMAX, vec![self.into(), listed(dim.into()), keepdim.into()])?,
+        )
     }
 
     /// Minimum over dims; `()` means all. Records `amin` of PyTorch.
@@ -526,7 +525,10 @@ impl Tensor {
     /// # Errors
     /// A dim is out of range.
     pub fn amin(&self, dim: impl Into<Arg>, keepdim: bool) -> Result<Tensor, Error> {
-        only(apply(Operator::AMIN, vec![self.into(), listed(dim.into()), keepdim.into()])?)
+        one(
+            "amin",
+            apply(None, Operator::AMIN, vec![self.into(), listed(dim.into()), keepdim.into()])?,
+        )
     }
 
     /// Maxima of a dim, and their indices. Records `max` of PyTorch.
@@ -534,7 +536,7 @@ impl Tensor {
     /// # Errors
     /// The dim is out of range.
     pub fn max_dim(&self, dim: i64, keepdim: bool) -> Result<(Tensor, Tensor), Error> {
-        pair(apply(Operator::MAX_DIM, vec![self.into(), dim.into(), keepdim.into()])?)
+        pair(apply(None, Operator::MAX_DIM, vec![self.into(), dim.into(), keepdim.into()])?)
     }
 
     /// Minima of a dim, and their indices. Records `min` of PyTorch.
@@ -542,7 +544,7 @@ impl Tensor {
     /// # Errors
     /// The dim is out of range.
     pub fn min_dim(&self, dim: i64, keepdim: bool) -> Result<(Tensor, Tensor), Error> {
-        pair(apply(Operator::MIN_DIM, vec![self.into(), dim.into(), keepdim.into()])?)
+        pair(apply(None, Operator::MIN_DIM, vec![self.into(), dim.into(), keepdim.into()])?)
     }
 
     /// Sorts a dim. Returns the elements and their indices. Records `sort` of PyTorch.
@@ -550,7 +552,7 @@ impl Tensor {
     /// # Errors
     /// The dim is out of range.
     pub fn sort(&self, dim: i64, descending: bool) -> Result<(Tensor, Tensor), Error> {
-        pair(apply(Operator::SORT, vec![self.into(), dim.into(), descending.into()])?)
+        pair(apply(None, Operator::SORT, vec![self.into(), dim.into(), descending.into()])?)
     }
 
     /// The `k` largest elements of a dim, and their indices. Records `topk` of PyTorch.
@@ -558,7 +560,7 @@ impl Tensor {
     /// # Errors
     /// The dim is out of range, or has fewer elements.
     pub fn topk(&self, k: i64, dim: i64) -> Result<(Tensor, Tensor), Error> {
-        pair(apply(Operator::TOPK, vec![self.into(), k.into(), dim.into()])?)
+        pair(apply(None, Operator::TOPK, vec![self.into(), k.into(), dim.into()])?)
     }
 
     /// Views of parts of a dim: parts of one size, or of the sizes in a list. Records `split` of
@@ -572,7 +574,7 @@ impl Tensor {
             Arg::Ints(_) => Operator::SPLIT_WITH_SIZES_COPY,
             _ => Operator::SPLIT_COPY_TENSOR,
         };
-        apply(operator, vec![self.into(), sizes, dim.into()])
+        apply(None, operator, vec![self.into(), sizes, dim.into()])
     }
 
     /// Views of about equal parts of a dim. Records `chunk` of PyTorch.
@@ -580,7 +582,7 @@ impl Tensor {
     /// # Errors
     /// The dim is out of range.
     pub fn chunk(&self, chunks: i64, dim: i64) -> Result<Vec<Tensor>, Error> {
-        apply(Operator::CHUNK, vec![self.into(), chunks.into(), dim.into()])
+        apply(None, Operator::CHUNK, vec![self.into(), chunks.into(), dim.into()])
     }
 
     /// Views of all indices of a dim. Records `unbind` of PyTorch.
@@ -588,7 +590,7 @@ impl Tensor {
     /// # Errors
     /// The dim is out of range.
     pub fn unbind(&self, dim: i64) -> Result<Vec<Tensor>, Error> {
-        apply(Operator::UNBIND_COPY_INT, vec![self.into(), dim.into()])
+        apply(None, Operator::UNBIND_COPY_INT, vec![self.into(), dim.into()])
     }
 
     /// Swaps two dims of the tensor in place. Other tensors that share its memory keep their shape.
@@ -629,15 +631,13 @@ impl Device {
     /// [`Tensor::call`](Tensor::call).
     ///
     /// # Errors
-    /// The operator is unknown, or PyTorch rejects the arguments.
+    /// The operator is unknown or has several results, or PyTorch rejects the arguments.
     pub fn call(&self, name: &str, args: impl IntoIterator<Item = Arg>) -> Result<Tensor, Error> {
-        let operator = super::record::resolve(name)?;
-        self.create(operator, args.into_iter().collect())
+        one(name, call_named(Some(self), name, args.into_iter().collect())?)
     }
 
     fn create(&self, operator: Operator, args: Vec<Arg>) -> Result<Tensor, Error> {
-        let made = record(Some(self), operator, args)?;
-        only(made.into_iter().map(Tensor::of_value).collect())
+        one(operator.name(), apply(Some(self), operator, args)?)
     }
 
     /// Creates a tensor of zeros. Records `zeros` of PyTorch.

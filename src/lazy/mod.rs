@@ -15,13 +15,17 @@
 //! ```
 //!
 //! - A [`Tensor`] records calls. Shapes and dtypes are inferred, with PyTorch's broadcasting and
-//!   dtype promotion, and errors are returned where the call is made.
+//!   dtype promotion. Arguments that do not fit are errors of the call. Operators that a device
+//!   lacks, elements such as indices that are out of range, and memory that a program exceeds are
+//!   errors of the read.
 //! - Reading a tensor compiles the calls that it depends on into one program, with the passes and
 //!   fusion of [`Module`](crate::Module), and runs it. Results that other tensors of the caller
 //!   need are computed in the same run, and kept.
 //! - A [`Device`] keeps programs by their structure: a loop compiles in its first iteration only.
 //!   Elements of tensors are inputs; numbers that are passed as arguments are part of the
-//!   structure. [`Weights`] are compiled in: packed for the device, and uploaded once.
+//!   structure. [`Weights`] are compiled in: packed for the device once per program, not per run.
+//! - Elements are in the memory of the host. A run on a GPU copies its inputs there and its results
+//!   back.
 //! - [`Graph::save`] writes recorded calls as a `.pte` program for any ExecuTorch runtime.
 //!
 //! Dynamic shapes, random operators, gradients, and operators whose result shapes depend on

@@ -1,10 +1,12 @@
 //! Recorded calls, and the values that they return.
 //!
-//! Calls form a graph without cycles: a call refers to its arguments. Once its results are
-//! computed, it forgets them, so the graph behind a computed tensor is freed.
+//! Calls form a graph without cycles: a call refers to its arguments. Once results are computed,
+//! the call is forgotten, which frees the graph behind them. Results that nobody can read any more
+//! are not computed, and do not keep the call.
 
 use super::Device;
 use crate::tensor::Tensor as HostTensor;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use torchlet_graph::infer::TensorType;
@@ -22,8 +24,14 @@ pub(super) struct Value {
     pub(super) index: usize,
 }
 
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        self.cell.id == other.cell.id && self.index == other.index
+    }
+}
+
 /// Argument of a recorded call.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(super) enum Given {
     None,
     Value(Value),
@@ -51,15 +59,41 @@ pub(super) struct Cell {
     pub(super) types: Vec<TensorType>,
     /// Whether the elements are compiled into programs.
     pub(super) is_weight: bool,
+    /// Tensors with elements that the results are computed from.
+    pub(super) sources: Sources,
     state: Mutex<State>,
     /// Number of tensors of the user that have each result.
     wanted: Vec<AtomicUsize>,
-    /// Number of handles that refer to this cell.
-    pub(super) holders: AtomicUsize,
+    /// Number of handles that refer to each result.
+    held: Vec<AtomicUsize>,
+}
+
+/// Numbers of tensors with elements, without weights, in ascending order; `None` if they are too
+/// many to be listed.
+pub(super) type Sources = Option<Arc<[u64]>>;
+
+/// Maximum number of listed sources. A loop adds some in each iteration.
+const MAX_SOURCES: usize = 64;
+
+fn sources(args: &[Given]) -> Sources {
+    let mut found: Arc<[u64]> = Arc::default();
+    for value in args.iter().flat_map(Given::values) {
+        let own = value.cell.sources.as_ref()?;
+        if found.is_empty() {
+            found = own.clone();
+        } else if !Arc::ptr_eq(&found, own) && own.iter().any(|it| !found.contains(it)) {
+            let all: BTreeSet<u64> = found.iter().chain(own.iter()).copied().collect();
+            if all.len() > MAX_SOURCES {
+                return None;
+            }
+            found = all.into_iter().collect();
+        }
+    }
+    Some(found)
 }
 
 struct State {
-    /// The call, unless all results are computed.
+    /// The call, unless its results are computed.
     recorded: Option<Arc<Recorded>>,
     results: Vec<Option<HostTensor>>,
     /// Why the call cannot be computed: operator and reason.
@@ -72,16 +106,18 @@ fn new_id() -> u64 {
 }
 
 impl Cell {
-    fn new(device: Device, types: Vec<TensorType>, is_weight: bool, state: State) -> Arc<Self> {
+    fn new(device: Device, types: Vec<TensorType>, sources: Sources, state: State) -> Self {
         let wanted = types.iter().map(|_| AtomicUsize::new(0)).collect();
-        let (id, state, holders) = (new_id(), Mutex::new(state), AtomicUsize::new(0));
-        Arc::new(Cell { id, device, types, is_weight, state, wanted, holders })
+        let held = types.iter().map(|_| AtomicUsize::new(0)).collect();
+        let (id, state, is_weight) = (new_id(), Mutex::new(state), false);
+        Cell { id, device, types, is_weight, sources, state, wanted, held }
     }
 
     pub(super) fn call(device: Device, types: Vec<TensorType>, recorded: Recorded) -> Arc<Self> {
         let results = types.iter().map(|_| None).collect();
+        let sources = sources(&recorded.args);
         let state = State { recorded: Some(Arc::new(recorded)), results, failure: None };
-        Cell::new(device, types, false, state)
+        Arc::new(Cell::new(device, types, sources, state))
     }
 
     /// A tensor with elements.
@@ -89,13 +125,30 @@ impl Cell {
         let (scalar_type, sizes) = (tensor.scalar_type(), tensor.info().sizes.clone());
         let types = vec![TensorType { scalar_type, sizes }];
         let state = State { recorded: None, results: vec![Some(tensor)], failure: None };
-        Cell::new(device, types, is_weight, state)
+        let mut cell = Cell::new(device, types, None, state);
+        let own = (!is_weight).then_some(cell.id);
+        (cell.is_weight, cell.sources) = (is_weight, Some(own.into_iter().collect()));
+        Arc::new(cell)
+    }
+
+    /// The elements of another cell, on this device.
+    pub(super) fn moved(device: Device, tensor: HostTensor, from: &Cell) -> Arc<Self> {
+        let mut cell = Cell::leaf(device, tensor, from.is_weight);
+        if let Some(own) = Arc::get_mut(&mut cell) {
+            own.sources = from.sources.clone();
+        }
+        cell
     }
 
     /// A call that cannot be computed.
     pub(super) fn failed(device: Device, like: TensorType, failure: (String, String)) -> Arc<Self> {
         let state = State { recorded: None, results: vec![None], failure: Some(failure) };
-        Cell::new(device, vec![like], false, state)
+        Arc::new(Cell::new(device, vec![like], None, state))
+    }
+
+    /// Whether the elements were given, and not computed from other tensors.
+    pub(super) fn is_leaf(&self) -> bool {
+        self.is_weight || self.sources.as_deref() == Some(&[self.id])
     }
 
     pub(super) fn failure(&self) -> Option<(String, String)> {
@@ -106,12 +159,12 @@ impl Cell {
         lock(&self.state).results.get(index).cloned().flatten()
     }
 
-    /// The call, unless all results are computed.
+    /// The call, unless its results are computed.
     pub(super) fn recorded(&self) -> Option<Arc<Recorded>> {
         lock(&self.state).recorded.clone()
     }
 
-    /// Sets computed results, and forgets the call if no other results are left.
+    /// Sets all computed results, and forgets the call: nobody can read the other ones.
     pub(super) fn set(&self, made: impl IntoIterator<Item = (usize, HostTensor)>) {
         let mut state = lock(&self.state);
         for (index, tensor) in made {
@@ -119,14 +172,22 @@ impl Cell {
                 *slot = Some(tensor);
             }
         }
-        let is_complete = state.results.iter().all(Option::is_some);
-        let forgotten = if is_complete { state.recorded.take() } else { None };
+        let forgotten = state.recorded.take();
         drop(state);
         drop(forgotten);
     }
 
     pub(super) fn is_wanted(&self, index: usize) -> bool {
         self.wanted.get(index).is_some_and(|count| count.load(Ordering::Relaxed) > 0)
+    }
+
+    pub(super) fn is_held(&self, index: usize) -> bool {
+        self.held.get(index).is_some_and(|count| count.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Number of handles that refer to a result.
+    pub(super) fn holders(&self) -> usize {
+        self.held.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -160,6 +221,15 @@ impl Value {
     /// Counts a tensor of the user that has this value.
     pub(super) fn want(&self) {
         self.cell.wanted[self.index].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a handle that refers to this value.
+    pub(super) fn hold(&self) {
+        self.cell.held[self.index].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn unhold(&self) {
+        self.cell.held[self.index].fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn unwant(&self) {

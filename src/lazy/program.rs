@@ -28,7 +28,7 @@ struct Leaf {
     is_constant: bool,
 }
 
-/// What an argument in a key is.
+/// Kind of an argument in a key.
 #[derive(Clone, Copy)]
 enum Tag {
     None,
@@ -112,8 +112,7 @@ impl<'a> Plan<'a> {
         // An input may be a tensor that was computed from calls.
         let is_input = self.places.contains_key(&(value.cell.id, value.index));
         match numbers.get(&value.cell.id).filter(|_| !is_input) {
-            // A result that is known already is not computed again for its readers.
-            Some(at) if value.result().is_none() => {
+            Some(at) => {
                 self.tag(Tag::Call);
                 self.key.extend([*at as u64, value.index as u64]);
             }
@@ -178,6 +177,11 @@ impl<'a> Plan<'a> {
     pub(super) fn inputs(&self) -> Result<Vec<HostValue>, Error> {
         let inputs = self.leaves.iter().filter(|leaf| !leaf.is_constant);
         Ok(inputs.map(|leaf| HostValue::Tensor(leaf.tensor.clone())).collect())
+    }
+
+    /// The tensors that are compiled in.
+    pub(super) fn weights(&self) -> impl Iterator<Item = &Value> {
+        self.leaves.iter().filter(|leaf| leaf.is_constant).map(|leaf| &leaf.value)
     }
 
     /// The program as a graph, whose constants are borrowed.

@@ -4,6 +4,8 @@ use super::node::{Cell, Given, Recorded, Value};
 use super::{Arg, Device, Tensor};
 use crate::error::Error;
 use std::borrow::Cow;
+use torchlet_core::rules::{Operand, result_type};
+use torchlet_core::{Scalar, ScalarType, TensorInfo};
 use torchlet_graph::graph::{Graph, Tensor as GraphTensor, Value as GraphValue, ValueId};
 use torchlet_graph::infer::{TensorType, default_value, infer, is_inferred};
 use torchlet_graph::operators::{Kind, Operator, Parameter};
@@ -13,7 +15,7 @@ pub(super) fn fail(operator: &str, reason: impl Into<String>) -> Error {
     Error::Call { operator: operator.into(), reason: reason.into() }
 }
 
-/// Namespaces and overloads that a name may omit.
+/// Overloads that a name without one means first, in this order.
 const OVERLOADS: [&str; 13] = [
     "default",
     "Tensor",
@@ -56,6 +58,7 @@ const RENAMED: &[(&str, Operator)] = &[
     ("select", Operator::SELECT_COPY_INT),
     ("slice", Operator::SLICE_COPY_TENSOR),
     ("split", Operator::SPLIT_COPY_TENSOR),
+    ("split.sizes", Operator::SPLIT_WITH_SIZES_COPY),
     ("split_with_sizes", Operator::SPLIT_WITH_SIZES_COPY),
     ("squeeze", Operator::SQUEEZE_COPY),
     ("squeeze.dim", Operator::SQUEEZE_COPY_DIM),
@@ -73,59 +76,200 @@ const RENAMED: &[(&str, Operator)] = &[
     ("view", Operator::VIEW_COPY),
 ];
 
-/// Returns the operator of a name such as `relu`, `aten::add.Tensor` or `aten.softmax.int`.
+/// Operators that a name may mean.
+pub(super) struct Named<'a> {
+    name: &'a str,
+    /// Overloads, in the order in which they are tried.
+    operators: Vec<Operator>,
+    /// Whether the result of a view is a copy, as of `view_copy`.
+    pub(super) copies: bool,
+}
+
+/// Returns the operators of a name such as `relu`, `aten::add.Tensor` or `aten.softmax.int`.
 ///
 /// # Errors
 /// No operator has the name, or its shapes are not inferred.
-pub(super) fn resolve(name: &str) -> Result<Operator, Error> {
+pub(super) fn resolve(name: &str) -> Result<Named<'_>, Error> {
     let plain = name.strip_prefix("aten::").or_else(|| name.strip_prefix("aten."));
     let plain = plain.unwrap_or(name);
-    let base = plain.strip_suffix(".default").unwrap_or(plain);
-    let strict = base.strip_suffix(".Tensor").or_else(|| base.strip_suffix(".int"));
+    let (base, overload) = match plain.split_once('.') {
+        Some((base, overload)) => (base, Some(overload)),
+        None => (plain, None),
+    };
     let renamed = |name: &str| RENAMED.iter().find(|(own, _)| *own == name).map(|it| it.1);
-    let with = |overload: &str| Operator::named(&format!("aten.{base}.{overload}"));
-    let found = renamed(base)
-        .or_else(|| strict.and_then(renamed))
-        .or_else(|| Operator::named(&format!("aten.{plain}")))
-        .or_else(|| OVERLOADS.iter().find_map(|overload| with(overload)))
-        .or_else(|| Operator::named(name));
-    let operator = found.ok_or_else(|| fail(name, "no such operator"))?;
-    let traits = operator.traits();
-    if traits.writes_arguments() || traits.is_random || !is_inferred(operator) {
+    let mut operators: Vec<Operator> = match overload {
+        Some(overload) => {
+            let own = renamed(plain);
+            let own = own.or_else(|| match overload {
+                "default" | "Tensor" | "int" => renamed(base),
+                _ => None,
+            });
+            let own = own.or_else(|| Operator::named(&format!("aten.{plain}")));
+            own.or_else(|| Operator::named(name)).into_iter().collect()
+        }
+        None => {
+            let other = RENAMED.iter().filter(|(own, _)| {
+                own.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            });
+            let mut found: Vec<Operator> = other.map(|it| it.1).collect();
+            let mut others: Vec<Operator> =
+                found.iter().flat_map(|own| overloads(family(*own))).collect();
+            if found.is_empty() {
+                others = overloads(&format!("aten.{base}"));
+            }
+            others.retain(|other| !found.contains(other));
+            found.extend(others);
+            found
+        }
+    };
+    if operators.is_empty() {
+        return Err(fail(name, "no such operator"));
+    }
+    operators.retain(|operator| {
+        let traits = operator.traits();
+        !traits.writes_arguments() && !traits.is_random && is_inferred(*operator)
+    });
+    if operators.is_empty() {
         let reason = "lazy tensors do not support the operator: it is random, or the shapes of its \
                       results are not inferred";
         return Err(fail(name, reason));
     }
-    Ok(operator)
+    Ok(Named { name, operators, copies: base.ends_with("_copy") })
 }
 
-/// The form of an operator whose operand `second` is a number.
-fn with_number(operator: Operator, args: &[Arg]) -> Operator {
-    let is_number =
-        |arg: Option<&Arg>| matches!(arg, Some(Arg::Int(_) | Arg::Float(_) | Arg::Bool(_)));
-    let name = operator.name();
-    let other = match name.rsplit_once('.') {
-        Some(("aten.pow", "Tensor_Tensor" | "Tensor_Scalar" | "Scalar")) => {
-            let overload = match (is_number(args.first()), is_number(args.get(1))) {
-                (true, _) => "Scalar",
-                (_, true) => "Tensor_Scalar",
-                _ => "Tensor_Tensor",
-            };
-            format!("aten.pow.{overload}")
+impl Named<'_> {
+    /// The first overload that accepts the arguments.
+    ///
+    /// # Errors
+    /// None does.
+    pub(super) fn choose(&self, args: &[Arg]) -> Result<Operator, Error> {
+        if let [one] = self.operators[..] {
+            // Its own error says more.
+            return Ok(one);
         }
-        Some((base, "Tensor")) if is_number(args.get(1)) => match base {
-            "aten.bitwise_left_shift" | "aten.bitwise_right_shift" => {
-                format!("{base}.Tensor_Scalar")
-            }
-            _ => format!("{base}.Scalar"),
-        },
-        Some((base, "Tensor_mode")) if is_number(args.get(1)) => format!("{base}.Scalar_mode"),
-        Some((base, "Scalar")) if matches!(args.get(1), Some(Arg::Tensor(_))) => {
-            format!("{base}.Tensor")
-        }
-        _ => return operator,
+        let found = self.operators.iter().find(|operator| fits(**operator, args));
+        let found = found.or_else(|| {
+            self.operators.iter().find(|operator| {
+                with_tensors(**operator, args.to_vec()).is_ok_and(|args| fits(**operator, &args))
+            })
+        });
+        found.copied().ok_or_else(|| {
+            let kinds: Vec<&str> = args.iter().map(described).collect();
+            let names: Vec<&str> = self.operators.iter().map(|it| it.name()).collect();
+            let (kinds, names) = (kinds.join(", "), names.join(", "));
+            fail(self.name, format!("no overload accepts ({kinds}); overloads: {names}"))
+        })
+    }
+}
+
+/// The name of an operator without its overload.
+fn family(operator: Operator) -> &'static str {
+    operator.name().rsplit_once('.').map_or(operator.name(), |(base, _)| base)
+}
+
+/// The overloads of an operator, the most usual ones first.
+fn overloads(base: &str) -> Vec<Operator> {
+    let overload = |operator: &Operator| {
+        let name = operator.name().strip_prefix(base)?.strip_prefix('.')?;
+        (!name.contains('.')).then_some(name)
     };
-    Operator::named(&other).filter(|other| is_inferred(*other)).unwrap_or(operator)
+    let mut found: Vec<Operator> = Operator::all().filter(|it| overload(it).is_some()).collect();
+    let rank = |operator: &Operator| {
+        let own = overload(operator);
+        OVERLOADS.iter().position(|it| Some(*it) == own).unwrap_or(OVERLOADS.len())
+    };
+    found.sort_by_key(rank);
+    found
+}
+
+/// Whether the kinds of arguments are those of an operator's parameters.
+fn fits(operator: Operator, args: &[Arg]) -> bool {
+    let parameters = operator.parameters();
+    args.len() <= parameters.len()
+        && parameters.iter().enumerate().all(|(at, parameter)| match args.get(at) {
+            Some(arg) => convert(arg.clone(), parameter).is_ok(),
+            None => parameter.default.is_some(),
+        })
+}
+
+fn is_number(arg: &Arg) -> bool {
+    matches!(arg, Arg::Int(_) | Arg::Float(_) | Arg::Bool(_))
+}
+
+/// Overloads that differ in which operands are numbers.
+const BY_KINDS: [&str; 9] = [
+    "Scalar",
+    "Tensor",
+    "Tensor_Scalar",
+    "Scalar_Tensor",
+    "Tensor_Tensor",
+    "Scalar_mode",
+    "Tensor_mode",
+    "value",
+    "src",
+];
+
+/// The overload for a number where an operator expects a tensor, or the reverse: `add.Scalar` for
+/// `add.Tensor`.
+fn by_kinds(operator: Operator, args: &[Arg]) -> Operator {
+    let differs = |(arg, parameter): (&Arg, &Parameter)| match parameter.kind {
+        Kind::Tensor | Kind::OptionalTensor => is_number(arg),
+        Kind::Scalar | Kind::OptionalScalar => matches!(arg, Arg::Tensor(_)),
+        _ => false,
+    };
+    if !args.iter().zip(operator.parameters()).any(differs) {
+        return operator;
+    }
+    let other = |overload: &str| Operator::named(&format!("{}.{overload}", family(operator)));
+    let mut others = BY_KINDS.iter().filter_map(|overload| other(overload));
+    others.find(|other| is_inferred(*other) && fits(*other, args)).unwrap_or(operator)
+}
+
+/// Replaces numbers by tensors without dims where PyTorch accepts them and no overload exists. They
+/// have the dtype that the call promotes its operands to: PyTorch's "wrapped numbers".
+fn with_tensors(operator: Operator, mut args: Vec<Arg>) -> Result<Vec<Arg>, Error> {
+    let positions = match operator {
+        Operator::WHERE_SELF => 1..3,
+        Operator::FLOOR_DIVIDE => 1..2,
+        _ => return Ok(args),
+    };
+    if !args.get(positions.clone()).is_some_and(|args| args.iter().any(is_number)) {
+        return Ok(args);
+    }
+    let operands = match operator {
+        Operator::WHERE_SELF => 1..3,
+        _ => 0..2,
+    };
+    let operand = |arg: &Arg| match arg {
+        Arg::Tensor(tensor) => {
+            let own = tensor.value();
+            let own = own.tensor_type();
+            Some(Operand::from(&TensorInfo::contiguous(own.scalar_type, &own.sizes)?))
+        }
+        Arg::Int(number) => Some(Operand::from(Scalar::Int(*number))),
+        Arg::Float(number) => Some(Operand::from(Scalar::Double(*number))),
+        Arg::Bool(truth) => Some(Operand::from(Scalar::Bool(*truth))),
+        _ => None,
+    };
+    let promoted = result_type(args.get(operands).unwrap_or_default().iter().filter_map(operand));
+    let promoted =
+        promoted.ok_or_else(|| fail(operator.name(), "PyTorch does not promote these dtypes"))?;
+    if operator == Operator::FLOOR_DIVIDE
+        && matches!(promoted, ScalarType::Half | ScalarType::BFloat16)
+    {
+        // PyTorch does not round the number to the dtype of the tensor.
+        let reason = "floor division of half precision by a number; pass a tensor";
+        return Err(fail(operator.name(), reason));
+    }
+    for arg in args.get_mut(positions).unwrap_or_default() {
+        if is_number(arg) {
+            let full = vec![Arg::Ints(Vec::new()), arg.clone(), Arg::Dtype(promoted)];
+            let made = record(Some(&Device::cpu()), Operator::FULL, full)?.into_iter().next();
+            let made = made.ok_or_else(|| fail(operator.name(), "expected a result"))?;
+            *arg = Arg::Tensor(Tensor::of_value(made));
+        }
+    }
+    Ok(args)
 }
 
 /// Records a call, and returns its results.
@@ -137,7 +281,8 @@ pub(super) fn record(
     operator: Operator,
     args: Vec<Arg>,
 ) -> Result<Vec<Value>, Error> {
-    let operator = with_number(operator, &args);
+    let operator = by_kinds(operator, &args);
+    let args = with_tensors(operator, args)?;
     let parameters = operator.parameters();
     if args.len() > parameters.len() {
         let (expected, found) = (parameters.len(), args.len());
@@ -173,16 +318,15 @@ pub(super) fn call(
     }
     // As in PyTorch, tensors without dims may be on any device.
     let has_dims = |value: &&Value| !value.tensor_type().sizes.is_empty();
-    let mut with_dims = args.iter().flat_map(Given::values).filter(has_dims);
-    let first = with_dims.next().or_else(|| args.iter().flat_map(Given::values).next());
+    let with_dims = || args.iter().flat_map(Given::values).filter(has_dims);
+    let first = with_dims().next().or_else(|| args.iter().flat_map(Given::values).next());
     let device = device.or(first.map(|value| &value.cell.device)).cloned();
     let device = device.unwrap_or_else(Device::cpu);
-    let other = with_dims.find(|value| value.cell.device != device);
+    let other = with_dims().find(|value| value.cell.device != device);
     if let Some(other) = other.map(|value| value.cell.device.clone()) {
         let reason = format!("tensors on different devices, {device} and {other}; use `to`");
         return Err(fail(name, reason));
     }
-    drop(with_dims);
     let types = types(operator, &args).map_err(|reason| fail(name, reason))?;
     let cell = Cell::call(device, types, Recorded { operator, args });
     Ok((0..cell.types.len()).map(|index| Value { cell: cell.clone(), index }).collect())
@@ -282,13 +426,6 @@ fn convert(arg: Arg, parameter: &Parameter) -> Result<Given, String> {
         ) => Given::None,
         (_, Arg::None) if optional => Given::None,
         (K::Tensor | K::OptionalTensor, Arg::Tensor(tensor)) => Given::Value(tensor.value()),
-        (K::Tensor | K::OptionalTensor, number @ (Arg::Int(_) | Arg::Float(_) | Arg::Bool(_))) => {
-            // A number that is passed for a tensor is a tensor without dims.
-            let args = vec![Arg::Ints(Vec::new()), number];
-            let made = record(Some(&Device::cpu()), Operator::FULL, args);
-            let made = made.ok().and_then(|made| made.into_iter().next());
-            Given::Value(made.ok_or("expected a tensor, found a number")?)
-        }
         (K::Tensors | K::OptionalTensors, Arg::Tensors(items)) => {
             if parameter.kind == K::Tensors && items.iter().any(Option::is_none) {
                 return Err("expected tensors, found an absent one".into());
@@ -299,9 +436,8 @@ fn convert(arg: Arg, parameter: &Parameter) -> Result<Given, String> {
         (K::Tensors | K::OptionalTensors, Arg::Tensor(tensor)) => {
             Given::Values(vec![Some(tensor.value())])
         }
-        (K::Int | K::OptionalInt | K::Dtype | K::OptionalDtype, Arg::Int(number)) => {
-            Given::Int(number)
-        }
+        (K::Int | K::OptionalInt, Arg::Int(number)) => Given::Int(number),
+        (K::Dtype | K::OptionalDtype, Arg::Dtype(dtype)) => Given::Int(dtype as i64),
         (K::Ints | K::OptionalInts, Arg::Ints(items)) => Given::Ints(items),
         (K::Ints | K::OptionalInts, Arg::Int(number)) => Given::Ints(vec![number]),
         (K::Float | K::OptionalFloat, Arg::Float(number)) => Given::Float(number),
@@ -327,6 +463,7 @@ fn described(arg: &Arg) -> &'static str {
         Arg::Float(_) => "a float",
         Arg::Bool(_) => "a boolean",
         Arg::Text(_) => "a string",
+        Arg::Dtype(_) => "a dtype",
         Arg::Ints(_) => "a list of integers",
         Arg::Floats(_) => "a list of floats",
         Arg::Bools(_) => "a list of booleans",

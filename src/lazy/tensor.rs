@@ -21,7 +21,7 @@ use torchlet_graph::operators::Operator;
 /// A clone is the same tensor, as after `b = a` in Python: [in-place](Self#in-place-operators)
 /// operators change both. Views share memory as in PyTorch.
 ///
-/// Methods return errors at once. Operators such as `+` cannot: a tensor that they fail to compute
+/// Methods return errors of their arguments at once. Operators such as `+` cannot: a tensor that they fail to compute
 /// remembers the error, and whatever reads or uses it returns that error.
 ///
 /// # In-place operators
@@ -92,9 +92,9 @@ impl Tensor {
         Ok(Tensor::of_value(Value::first(Cell::leaf(Device::cpu(), tensor, false))))
     }
 
-    /// Computes the tensor, and marks its elements as weights: they are compiled into programs,
-    /// packed for the device, and uploaded once. A program is compiled for each set of weights, so
-    /// only tensors that many runs share should be weights.
+    /// Computes the tensor, and marks its elements as weights: they are compiled into programs, and
+    /// packed for the device once per program. A program is compiled for each set of weights, and
+    /// has a copy of them, so only tensors that many runs share should be weights.
     ///
     /// # Errors
     /// As [`to_tensor`](Self::to_tensor).
@@ -103,7 +103,8 @@ impl Tensor {
         Ok(Tensor::of_value(Value::first(Cell::leaf(device, tensor, true))))
     }
 
-    /// Returns the tensor on a device. Moving a recorded tensor to another device computes it.
+    /// Returns the tensor on a device. Moving a recorded tensor to another device computes it. The
+    /// elements stay in the memory of the host: each run copies its inputs to the device.
     ///
     /// # Errors
     /// The tensor cannot be computed.
@@ -113,7 +114,7 @@ impl Tensor {
             return Ok(self.clone());
         }
         let tensor = self.to_tensor()?;
-        let cell = Cell::leaf(device.clone(), tensor, value.cell.is_weight);
+        let cell = Cell::moved(device.clone(), tensor, &value.cell);
         Ok(Tensor::of_value(Value::first(cell)))
     }
 
@@ -196,15 +197,16 @@ impl Tensor {
         name: &str,
         args: impl IntoIterator<Item = Arg>,
     ) -> Result<Vec<Self>, Error> {
-        let all = std::iter::once(Arg::from(self)).chain(args).collect();
-        apply(resolve(name)?, all)
+        call_named(None, name, std::iter::once(Arg::from(self)).chain(args).collect())
     }
 
     /// Records a call that overwrites the tensor, by the name of the operator: `relu_` or
-    /// `aten::add_.Tensor`.
+    /// `aten::add_.Tensor`. `transpose_`, `t_`, `squeeze_` and `unsqueeze_` change the shape of this
+    /// tensor only, as in PyTorch.
     ///
     /// # Errors
-    /// As [`call`](Self::call), or the result does not fit the tensor.
+    /// As [`call`](Self::call), the operator has no in-place form, or the result does not fit the
+    /// tensor.
     pub fn call_in_place(
         &self,
         name: &str,
@@ -214,8 +216,17 @@ impl Tensor {
             Some((base, overload)) => format!("{base}.{overload}"),
             None => name.strip_suffix('_').unwrap_or(name).into(),
         };
-        let operator = resolve(&plain)?;
-        self.overwrite(operator, args.into_iter().collect())
+        let named = resolve(&plain)?;
+        let args: Vec<Arg> = args.into_iter().collect();
+        let all: Vec<Arg> = std::iter::once(Arg::from(self)).chain(args.iter().cloned()).collect();
+        let operator = named.choose(&all)?;
+        if !named.copies && TURNS.contains(&operator) {
+            return self.become_view(operator, args);
+        }
+        if operator == Operator::CONTIGUOUS || VIEWS.contains(&operator) {
+            return Err(fail(name, "no in-place form exists"));
+        }
+        self.overwrite(operator, args)
     }
 
     /// Overwrites the tensor with the result of a call, converted to its dtype.
@@ -284,7 +295,7 @@ impl Tensor {
     /// Turns the tensor into a view of itself, as `transpose_` does.
     pub(super) fn become_view(&self, operator: Operator, args: Vec<Arg>) -> Result<Self, Error> {
         let all = std::iter::once(Arg::from(self)).chain(args).collect();
-        let view = one(operator.name(), apply(operator, all)?)?;
+        let view = one(operator.name(), apply(None, operator, all)?)?;
         self.0.replace(view.0.handle());
         Ok(self.clone())
     }
@@ -299,7 +310,7 @@ fn first(made: Vec<Value>) -> Result<Value, Error> {
     made.into_iter().next().ok_or_else(|| fail("a call", "expected a result"))
 }
 
-fn one(name: &str, made: Vec<Tensor>) -> Result<Tensor, Error> {
+pub(super) fn one(name: &str, made: Vec<Tensor>) -> Result<Tensor, Error> {
     let count = made.len();
     let mut made = made.into_iter();
     match (made.next(), made.next()) {
@@ -324,9 +335,28 @@ fn converted(value: Value, to: ScalarType) -> Result<Value, Error> {
     first(call(None, Operator::TO_COPY, args)?)
 }
 
+/// Records a call by its name.
+pub(super) fn call_named(
+    device: Option<&Device>,
+    name: &str,
+    args: Vec<Arg>,
+) -> Result<Vec<Tensor>, Error> {
+    let named = resolve(name)?;
+    let operator = named.choose(&args)?;
+    if named.copies {
+        let made = record(device, operator, args)?;
+        return Ok(made.into_iter().map(Tensor::of_value).collect());
+    }
+    apply(device, operator, args)
+}
+
 /// Records a call; views share the memory of their first argument.
-pub(super) fn apply(operator: Operator, args: Vec<Arg>) -> Result<Vec<Tensor>, Error> {
-    let made = record(None, operator, args.clone())?;
+pub(super) fn apply(
+    device: Option<&Device>,
+    operator: Operator,
+    args: Vec<Arg>,
+) -> Result<Vec<Tensor>, Error> {
+    let made = record(device, operator, args.clone())?;
     let Some(Arg::Tensor(tensor)) = args.first() else {
         return Ok(made.into_iter().map(Tensor::of_value).collect());
     };
@@ -343,14 +373,21 @@ pub(super) fn apply(operator: Operator, args: Vec<Arg>) -> Result<Vec<Tensor>, E
         return views.collect();
     }
     use Operator as O;
-    match operator {
-        O::CONTIGUOUS if handle.is_contiguous() => return Ok(vec![tensor.clone()]),
-        O::TO_DTYPE | O::TYPE_AS | O::TO_OTHER
-            if made.iter().all(|it| it.tensor_type() == &handle.tensor_type()) =>
-        {
-            return Ok(vec![tensor.clone()]);
+    let flag = |name: &str| {
+        let at = operator.parameters().iter().position(|parameter| parameter.name == name);
+        at.and_then(|at| recorded.args.get(at)) == Some(&Given::Bool(true))
+    };
+    let keeps_type = made.iter().all(|it| it.tensor_type() == &handle.tensor_type());
+    let is_same = match operator {
+        O::CONTIGUOUS => handle.is_contiguous(),
+        O::TO_DTYPE | O::TYPE_AS | O::TO_OTHER | O::TO_DEVICE | O::TO_DTYPE_LAYOUT => {
+            keeps_type && !flag("copy")
         }
-        _ => {}
+        O::DROPOUT => true,
+        _ => false,
+    };
+    if is_same {
+        return Ok(vec![tensor.clone()]);
     }
     let is_view = VIEWS.contains(&operator);
     let shares = match operator {
@@ -382,10 +419,50 @@ pub(super) fn apply(operator: Operator, args: Vec<Arg>) -> Result<Vec<Tensor>, E
             let args = vec![Given::Ints(sizes), Given::Bool(false)];
             ViewStep { operator: O::EXPAND_COPY, args }
         }
+        (O::MOVEDIM | O::MT | O::NUMPY_T, _) => {
+            let order = moved(operator, &rest, tensor.rank());
+            let order = order.ok_or_else(|| fail(operator.name(), "a dim is out of range"))?;
+            ViewStep { operator: O::PERMUTE_COPY, args: vec![Given::Ints(order)] }
+        }
         _ => ViewStep { operator, args: rest },
     };
     Ok(vec![view(&handle, step)?])
 }
+
+/// The order of dims after `movedim`, `mT` or `T`.
+fn moved(operator: Operator, args: &[Given], rank: usize) -> Option<Vec<i64>> {
+    let mut order: Vec<usize> = (0..rank).collect();
+    match (operator, args) {
+        (Operator::NUMPY_T, _) => order.reverse(),
+        (Operator::MT, _) => order.swap(rank.checked_sub(2)?, rank - 1),
+        (_, [Given::Ints(from), Given::Ints(to)]) => {
+            let dims = |dims: &[i64]| -> Option<Vec<usize>> {
+                dims.iter().map(|dim| normalize_dim(*dim, rank)).collect()
+            };
+            let (from, to) = (dims(from)?, dims(to)?);
+            let mut others = (0..rank).filter(|dim| !from.contains(dim));
+            for (at, slot) in order.iter_mut().enumerate() {
+                *slot = match to.iter().position(|dim| *dim == at) {
+                    Some(position) => *from.get(position)?,
+                    None => others.next()?,
+                };
+            }
+        }
+        _ => return None,
+    }
+    Some(order.into_iter().map(|dim| dim as i64).collect())
+}
+
+/// Views that have an in-place form, which changes the shape of the tensor only.
+const TURNS: &[Operator] = &[
+    Operator::DETACH_COPY,
+    Operator::SQUEEZE_COPY,
+    Operator::SQUEEZE_COPY_DIM,
+    Operator::SQUEEZE_COPY_DIMS,
+    Operator::T_COPY,
+    Operator::TRANSPOSE_COPY_INT,
+    Operator::UNSQUEEZE_COPY,
+];
 
 /// Operators whose result shares the memory of the first argument.
 const VIEWS: &[Operator] = &[
@@ -395,7 +472,10 @@ const VIEWS: &[Operator] = &[
     Operator::EXPAND_AS,
     Operator::EXPAND_COPY,
     Operator::FLATTEN,
+    Operator::MOVEDIM,
+    Operator::MT,
     Operator::NARROW,
+    Operator::NUMPY_T,
     Operator::PERMUTE_COPY,
     Operator::RESHAPE,
     Operator::SELECT_COPY_INT,

@@ -10,7 +10,7 @@ use std::path::Path;
 use torchlet_core::{Limits, Serial};
 
 /// Named tensors, marked as weights: programs that use them are compiled with their elements, which
-/// are packed for the device and uploaded once.
+/// are packed for the device once per program.
 #[derive(Debug, Clone)]
 pub struct Weights {
     tensors: BTreeMap<String, Tensor>,
