@@ -239,7 +239,7 @@ fn guards_refuse_inputs() {
         let mut module =
             plain().run_on(on).load(folder().join(name).with_extension("pt2")).unwrap();
         let refused = json["refused"].as_array().unwrap();
-        assert_eq!(refused.len(), 6);
+        assert_eq!(refused.len(), 7);
         for case in refused {
             let inputs = case["inputs"].as_array().unwrap().iter();
             let inputs: Vec<Value> = inputs.map(|input| tensor(input).into()).collect();

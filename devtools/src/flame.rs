@@ -17,7 +17,7 @@ pub fn folded(recording: &Recording) -> Vec<String> {
             RunKind::Load => "load",
             _ => "run",
         };
-        let whole = run.whole().map_or(0, Event::nanoseconds);
+        let whole = run.span().map_or(0, Event::nanoseconds);
         let mut inside = 0;
         let all_parts = parts_of(run);
         for event in &run.events {

@@ -111,7 +111,7 @@ impl Profile {
         let mut profile = Profile::default();
         let mut indices: BTreeMap<Key, usize> = BTreeMap::new();
         for (number, run) in runs.iter().enumerate() {
-            profile.runs.push(run.whole().map_or_else(|| span(run), Event::nanoseconds));
+            profile.runs.push(run.span().map_or_else(|| span(run), Event::nanoseconds));
             profile.add(run, number, &mut indices);
             if profile.rows.len().saturating_mul(number + 1) > MAX_TIMES {
                 break;
@@ -201,12 +201,12 @@ impl Profile {
     }
 
     /// Statistics of the total time per run.
-    pub fn whole(&self) -> Statistics {
+    pub fn total(&self) -> Statistics {
         Statistics::of(&self.runs)
     }
 
     /// Time of each run that no row accounts for.
-    pub fn rest(&self) -> Vec<u64> {
+    pub fn unaccounted(&self) -> Vec<u64> {
         let rest = self.runs.iter().enumerate().map(|(run, whole)| {
             let rows = self.rows.iter().filter_map(|row| row.times.get(run));
             let rows = rows.fold(0u64, |sum, time| sum.saturating_add(*time));
@@ -216,7 +216,7 @@ impl Profile {
     }
 
     /// Sums of rows grouped by `name`, longest median first. Rows without a name are dropped.
-    pub fn by(&self, name: impl Fn(&Row) -> Option<String>) -> Vec<Row> {
+    pub fn grouped_by(&self, name: impl Fn(&Row) -> Option<String>) -> Vec<Row> {
         let mut sums: BTreeMap<String, Row> = BTreeMap::new();
         for row in &self.rows {
             let Some(name) = name(row) else { continue };
@@ -241,7 +241,7 @@ impl Profile {
 
     /// Sums of rows by operator.
     pub fn by_operator(&self) -> Vec<Row> {
-        self.by(|row| Some(row.name.clone()))
+        self.grouped_by(|row| Some(row.name.clone()))
     }
 
     /// Serializes the profile for [`from_json`](Self::from_json).
@@ -307,7 +307,7 @@ impl Profile {
 
     /// Compares with an earlier profile: operators with their earlier and current median time in
     /// nanoseconds per run, in the order of decreasing slowdown.
-    pub fn against(&self, earlier: &Profile) -> Vec<(String, f64, f64)> {
+    pub fn compared_with(&self, earlier: &Profile) -> Vec<(String, f64, f64)> {
         let mut changes: BTreeMap<String, (f64, f64)> = BTreeMap::new();
         for row in earlier.by_operator() {
             changes.entry(row.name.clone()).or_default().0 = row.statistics().p50;

@@ -174,7 +174,7 @@ impl Run {
     }
 
     /// The event that spans the run.
-    pub fn whole(&self) -> Option<&Event> {
+    pub fn span(&self) -> Option<&Event> {
         let kind = if self.kind == RunKind::Load { Kind::Load } else { Kind::Execute };
         self.events.iter().find(|event| event.kind == kind)
     }

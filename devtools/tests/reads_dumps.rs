@@ -36,7 +36,7 @@ fn events_and_values_match_the_model() {
     }
     let profile = Profile::of(&recording, 0);
     assert_eq!((profile.runs.len(), profile.rows.len()), (2, 3));
-    assert!(profile.whole().p50 > 0.0);
+    assert!(profile.total().p50 > 0.0);
 }
 
 #[test]

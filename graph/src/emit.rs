@@ -106,8 +106,8 @@ impl<'m, 'p> Emitter<'m, 'p> {
                 node.id
             )));
         };
-        let lacking = node.operator.lacking();
-        let taken = inputs.iter().enumerate().filter(|(at, _)| !lacking.contains(at));
+        let omitted = node.operator.omitted_arguments();
+        let taken = inputs.iter().enumerate().filter(|(at, _)| !omitted.contains(at));
         let traits = node.operator.traits();
         let parameters = node.operator.parameters();
         let is_index = |at: usize| parameters.get(at).is_some_and(|it| it.name == "index");

@@ -248,7 +248,7 @@ impl Operator {
     }
 
     /// Returns the range of functional parameters that the instruction does not have.
-    pub fn lacking(self) -> core::ops::Range<usize> {
+    pub fn omitted_arguments(self) -> core::ops::Range<usize> {
         let (first, end) = self.description().lacking;
         first.into()..end.into()
     }
@@ -288,7 +288,7 @@ mod tests {
                 traits.writes == ArgumentSet::ALL || traits.writes.iter().all(is_tensor),
                 "{name}"
             );
-            assert!(operator.lacking().end <= parameters.len(), "{name}");
+            assert!(operator.omitted_arguments().end <= parameters.len(), "{name}");
             let is_named = |at: u8, name: &str| parameters[usize::from(at)].name == name;
             assert!(traits.non_blocking.is_none_or(|at| is_named(at, "non_blocking")), "{name}");
             assert!(
@@ -299,7 +299,7 @@ mod tests {
                 },
                 "{name}"
             );
-            for parameter in operator.lacking().map(|at| &parameters[at]) {
+            for parameter in operator.omitted_arguments().map(|at| &parameters[at]) {
                 let known = ["dtype", "layout", "device", "pin_memory"];
                 assert!(known.contains(&parameter.name), "{name}: {}", parameter.name);
             }
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(Operator::ADD_TENSOR.name(), "aten.add.Tensor");
         assert_eq!(Operator::named("aten.add.Tensor"), Some(Operator::ADD_TENSOR));
         assert_eq!(Operator::of_instruction("aten::full.out"), Some(Operator::FULL));
-        assert_eq!(Operator::FULL.lacking(), 2..6);
+        assert_eq!(Operator::FULL.omitted_arguments(), 2..6);
         for operator in Operator::all() {
             assert_eq!(Operator::named(operator.name()), Some(operator));
             if let Some(instruction) = operator.instruction() {

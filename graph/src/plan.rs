@@ -50,8 +50,8 @@ impl Method<'_> {
         }
         // Ties are broken by index, so that plans are deterministic.
         waiting.sort_unstable_by_key(|(bytes, index, _)| (core::cmp::Reverse(*bytes), *index));
-        // Tensors without elements need a buffer, too.
-        let is_used = !waiting.is_empty();
+        // Tensors without elements have a place, too.
+        let is_needed = !waiting.is_empty();
         let mut room = Arena::with(taken, ALIGN);
         let mut end = room.end();
         let mut rest = 0;
@@ -68,7 +68,7 @@ impl Method<'_> {
                 tensor.location = Some((0, start));
             }
         }
-        if self.planned.is_empty() && (is_used || end > 0) {
+        if self.planned.is_empty() && (end > 0 || is_needed) {
             self.planned.push(0);
         }
         if let Some(size) = self.planned.first_mut() {

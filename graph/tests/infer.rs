@@ -43,7 +43,7 @@ fn compare(graph: &Graph<'_>, node: &Node, path: &Path) -> Result<bool, String> 
         return Err(fail(&(made.len(), outs.len())));
     }
     // The instruction lacks the dtype of operators that create tensors.
-    let has_type = node.operator.lacking().is_empty();
+    let has_type = node.operator.omitted_arguments().is_empty();
     for (made, out) in made.iter().zip(outs) {
         if made.shape() != out.sizes || (has_type && made.scalar_type != out.scalar_type) {
             return Err(fail(&(made, out.scalar_type, &out.sizes)));

@@ -152,7 +152,7 @@ impl Handle {
     pub(super) fn is_contiguous(&self) -> bool {
         let Some(layout) = self.layout() else { return false };
         let mut expected = 1isize;
-        layout.sizes().iter().zip(layout.steps().iter()).rev().all(|(size, step)| {
+        layout.sizes().iter().zip(layout.strides().iter()).rev().all(|(size, step)| {
             let is = *size == 1 || *step == expected;
             expected = expected.saturating_mul((*size).max(1) as isize);
             is
@@ -245,7 +245,7 @@ impl Handle {
             layout
                 .sizes()
                 .iter()
-                .zip(layout.steps().iter())
+                .zip(layout.strides().iter())
                 .any(|(size, step)| *size > 1 && *step == 0)
         })
     }
@@ -405,7 +405,7 @@ pub(super) fn reshaped(view: &View, sizes: &[i32]) -> Option<View> {
         return View::of(&info);
     }
     let old: Vec<(i64, i64)> = (view.sizes().iter())
-        .zip(view.steps().iter())
+        .zip(view.strides().iter())
         .map(|(size, step)| (i64::from(*size), *step as i64))
         .collect();
     if old.is_empty() {

@@ -307,17 +307,19 @@ class Guards(nn.Module):
     """Conditions on sizes, on an integer in a tensor, and on elements."""
 
     def forward(
-        self, x: torch.Tensor, y: torch.Tensor, n: torch.Tensor
+        self, x: torch.Tensor, d: dict[str, torch.Tensor], n: torch.Tensor, m: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        rows = x.shape[0]
+        rows, y = x.shape[0], d["Y"]
         torch._check(rows > 3)
         halves = x.view(rows // 2, 2, -1)
         count = n.item()
         torch._check(count >= 1)
         torch._check(count <= 3)
+        only = m.item()
+        torch._check(only == 3)
         torch._assert_async((x > -9).all(), "x is above -9")
         chosen = torch.cond(rows > 6, lambda t: t * 2, lambda t: t - 1, (y,))
-        return halves.sum(1), x + y, chosen, y[:count] * 2
+        return halves.sum(1), x + y, chosen, y[:count] * only
 
 
 def programs() -> list[Program]:
@@ -367,22 +369,24 @@ def programs() -> list[Program]:
             "guards",
             Guards(),
             [guarded(rows, rows, n) for rows, n in ((6, 2), (8, 1), (4, 3))],
-            dynamic=({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}, None),
+            dynamic=({0: Dim.DYNAMIC}, {"Y": {0: Dim.DYNAMIC}}, None, None),
             decomposed=True,
             refused=[
                 (guarded(5, 5, 2), "(x.size()[0] // 2)"),
-                (guarded(4, 6, 2), "y.size()[0] == x.size()[0]"),
+                (guarded(4, 6, 2), ".size()[0] == x.size()[0]"),
                 (guarded(2, 2, 2), "x.size()[0] >= 4"),
                 (guarded(6, 6, 4), "u0 <= 3"),
                 (guarded(6, 6, 0), "u0 >= 1"),
+                (guarded(6, 6, 2, 5), "u1 <= 3"),
                 ((torch.full((6, 2), -9.0), *guarded(6, 6, 2)[1:]), "x is above -9"),
             ],
         ),
     ]
 
 
-def guarded(rows: int, others: int, n: int) -> Inputs:
-    return torch.randn(rows, 2), torch.randn(others, 2), torch.tensor(n)
+def guarded(rows: int, others: int, n: int, m: int = 3) -> Inputs:
+    x, y = torch.randn(rows, 2), torch.randn(others, 2)
+    return x, {"Y": y}, torch.tensor(n), torch.tensor(m)
 
 
 def described(value: Any) -> dict[str, Any]:
@@ -450,7 +454,8 @@ def export(program: Program) -> None:
     for case, why in program.refused:
         message = refusal(exported, case)
         assert why in message, message
-        refused.append({"inputs": [described(value) for value in case], "why": why})
+        inputs = [described(value) for value in tree_flatten(case)[0]]
+        refused.append({"inputs": inputs, "why": why})
     written = {"cases": cases} | ({"refused": refused} if refused else {})
     text = json.dumps(written, separators=(",", ":"))
     (FOLDER / f"{program.name}.json").write_text(text + "\n")

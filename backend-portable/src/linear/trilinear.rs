@@ -107,7 +107,7 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
         let steps = core::array::from_fn(|i| {
             let view: &View = &views[i];
             let one = view.sizes().get(dim) == Some(&1);
-            if one { 0 } else { view.steps().get(dim).copied().unwrap_or(0) }
+            if one { 0 } else { view.strides().get(dim).copied().unwrap_or(0) }
         });
         // Cannot fail: `sizes` has the same capacity.
         let _ = walk.sizes.push(usize::try_from(size).unwrap_or(0));

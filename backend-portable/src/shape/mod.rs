@@ -54,7 +54,7 @@ pub(crate) fn contiguous(arg: usize, info: &TensorInfo) -> Result<(), KernelErro
 /// Returns the strides of a view, for a [`Walk`](crate::walk::Walk) over its elements.
 pub(crate) fn steps_of(view: &View) -> Steps {
     let mut strides = [0; MAX_RANK];
-    for (stride, step) in strides.iter_mut().zip(view.steps()) {
+    for (stride, step) in strides.iter_mut().zip(view.strides()) {
         *stride = *step;
     }
     Steps { strides, base: view.base() }

@@ -321,7 +321,7 @@ mod tests {
         let mut out = Vec::new();
         for index in 0..numel {
             let (mut rest, mut at) = (index, view.base());
-            for (&size, &step) in view.sizes().iter().zip(view.steps()).rev() {
+            for (&size, &step) in view.sizes().iter().zip(view.strides()).rev() {
                 at += step * (rest % size) as isize;
                 rest /= size;
             }

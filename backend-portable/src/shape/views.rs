@@ -311,7 +311,7 @@ fn flip(ctx: &Arguments) -> Result<View, KernelError> {
 fn view_as_real(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
     let rank = KernelError::rank(0, view.rank());
-    view.pairs().ok_or(rank)
+    view.view_as_real().ok_or(rank)
 }
 
 /// Copies elements in row-major order between shapes of equal numel.

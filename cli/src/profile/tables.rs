@@ -16,7 +16,7 @@ const MAX_CALLS_SHOWN: usize = 15;
 /// Shows the tables.
 pub(super) fn show(report: &Report, all_calls: bool) {
     let profile = &report.profile;
-    let whole = profile.whole();
+    let whole = profile.total();
     let runs = format!(
         "{}, p10 {}, p90 {}",
         count(profile.runs.len(), "run"),
@@ -30,7 +30,12 @@ pub(super) fn show(report: &Report, all_calls: bool) {
     table.rest();
     if report.source.is_some() {
         let module = |row: &Row| report.module(row);
-        table.show("module of the source", &profile.by(module), &table.amounts(module), usize::MAX);
+        table.show(
+            "module of the source",
+            &profile.grouped_by(module),
+            &table.amounts(module),
+            usize::MAX,
+        );
     }
     let mut calls = profile.rows.clone();
     let max = if all_calls { usize::MAX } else { MAX_CALLS_SHOWN };
@@ -112,7 +117,7 @@ impl Table<'_> {
     }
 
     fn rest(&self) {
-        let rest = Statistics::of(&self.report.profile.rest()).p50;
+        let rest = Statistics::of(&self.report.profile.unaccounted()).p50;
         let share = 100.0 * rest / self.whole.max(1.0);
         let line =
             format!("{:>11} {:>23}  {share:>5.1}%  {:>33}  between calls", time(rest), "", "");
@@ -172,9 +177,9 @@ fn roofline(report: &Report) {
         all.amount.bytes / 1e6,
         all.amount.operations / all.amount.bytes.max(1.0),
         time(all.bound),
-        percent(all.bound / report.profile.whole().p50.max(1.0)),
+        percent(all.bound / report.profile.total().p50.max(1.0)),
     );
-    if all.bound > report.profile.whole().p50.max(1.0) {
+    if all.bound > report.profile.total().p50.max(1.0) {
         let what = "the run is faster than these rates allow, which were measured after it: \
                     another process was running then, or its data fits the caches; profile again \
                     on an idle machine";
@@ -220,15 +225,15 @@ const NOISE: f64 = 0.005;
 
 fn against(report: &Report) {
     let Some(earlier) = &report.earlier else { return };
-    let (before, now) = (earlier.whole().p50, report.profile.whole().p50);
+    let (before, now) = (earlier.total().p50, report.profile.total().p50);
     let header = format!(
         "{:>11} {:>11} {:>11} {:>8}  against the earlier profile",
         "before", "now", "difference", "ratio"
     );
     println!("\n{}", paint(TITLE, header));
     change(before, now, "one run");
-    for (name, before, now) in report.profile.against(earlier) {
-        if (now - before).abs() > NOISE * now.max(before).max(report.profile.whole().p50) {
+    for (name, before, now) in report.profile.compared_with(earlier) {
+        if (now - before).abs() > NOISE * now.max(before).max(report.profile.total().p50) {
             change(before, now, &name);
         }
     }
@@ -280,7 +285,7 @@ pub(super) fn object(report: &Report) -> Value {
     let profile = &report.profile;
     let module = |row: &Row| report.module(row);
     let load = profile.load.iter().map(|(name, time)| json!({ "name": name, "nanoseconds": time }));
-    let changes = report.earlier.iter().flat_map(|earlier| profile.against(earlier));
+    let changes = report.earlier.iter().flat_map(|earlier| profile.compared_with(earlier));
     let changes =
         changes.map(|(name, before, now)| json!({ "name": name, "before": before, "now": now }));
     let roof = |(processor, roof): (&Processor, &Roof)| {
@@ -293,9 +298,9 @@ pub(super) fn object(report: &Report) -> Value {
     };
     json!({
         "runs": profile.runs.len(),
-        "nanoseconds": statistics(profile.whole()),
+        "nanoseconds": statistics(profile.total()),
         "operators": profile.by_operator().iter().map(sum).collect::<Vec<_>>(),
-        "modules": profile.by(module).iter().map(sum).collect::<Vec<_>>(),
+        "modules": profile.grouped_by(module).iter().map(sum).collect::<Vec<_>>(),
         "calls": profile.rows.iter().map(row).collect::<Vec<_>>(),
         "load": load.collect::<Vec<_>>(),
         "memory": report.memory,

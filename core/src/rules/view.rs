@@ -36,7 +36,7 @@ impl View {
     }
 
     /// Stride of each dim in the input's memory, in elements.
-    pub fn steps(&self) -> &Steps {
+    pub fn strides(&self) -> &Steps {
         &self.steps
     }
 
@@ -271,7 +271,7 @@ impl View {
 
     /// Adds a last dim of size 2 with adjacent elements: complex values as their real and imaginary
     /// parts.
-    pub fn pairs(mut self) -> Option<Self> {
+    pub fn view_as_real(mut self) -> Option<Self> {
         self.base = self.base.checked_mul(2)?;
         for step in &mut self.steps {
             *step = step.checked_mul(2)?;
@@ -393,7 +393,7 @@ mod tests {
         is(view(&[5, 2]).unfold(0, 2, 2), &[2, 2, 2], &[4, 1, 2], 0);
         is(view(&[2, 3]).flip(&[1]), &[2, 3], &[3, -1], 2);
         is(View::as_strided(6, &[2, 2], &[3, 1], 1), &[2, 2], &[3, 1], 1);
-        is(view(&[2, 3]).select(0, 1).unwrap().pairs(), &[3, 2], &[2, 1], 6);
+        is(view(&[2, 3]).select(0, 1).unwrap().view_as_real(), &[3, 2], &[2, 1], 6);
     }
 
     #[test]
@@ -412,7 +412,7 @@ mod tests {
         assert!(View::as_strided(6, &[2, 2], &[3, 3], 0).is_none());
         assert!(View::as_strided(6, &[i64::MAX, 2], &[i64::MAX, 1], 0).is_none());
         assert!(View::as_strided(6, &[2], &[1], -1).is_none());
-        assert!(view(&[1; MAX_RANK]).pairs().is_none());
+        assert!(view(&[1; MAX_RANK]).view_as_real().is_none());
     }
 
     #[test]

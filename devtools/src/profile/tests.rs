@@ -48,7 +48,7 @@ fn times_sum_to_the_total() {
     // The wait of the host overlaps with device work, which counts once.
     let wait = profile.rows.iter().find(|row| row.name == WAIT).unwrap();
     assert_eq!(wait.times, [5, 10, 15, 20, 25]);
-    assert_eq!(profile.rest(), [10, 20, 30, 40, 50]);
+    assert_eq!(profile.unaccounted(), [10, 20, 30, 40, 50]);
     let sums = profile.by_operator();
     assert_eq!((sums[0].name.as_str(), sums[0].calls), ("aten::add.out", 2));
     assert_eq!(sums[0].times, [30, 60, 90, 120, 150]);
@@ -61,9 +61,9 @@ fn times_sum_to_the_total() {
 fn profiles_are_saved_and_compared() {
     let (before, now) = (Profile::of(&recording(1), 0), Profile::of(&recording(3), 0));
     assert_eq!(Profile::from_json(&now.to_json()).unwrap(), now);
-    let changes = now.against(&before);
+    let changes = now.compared_with(&before);
     assert_eq!(changes[0], ("aten::add.out".into(), 90.0, 270.0));
-    let back = before.against(&now);
+    let back = before.compared_with(&now);
     assert_eq!(back.last().unwrap(), &("aten::add.out".into(), 270.0, 90.0));
     for damage in ["format", "runs", "rows", "load"] {
         let mut object = now.to_json();
@@ -111,7 +111,7 @@ fn extreme_times_saturate() {
     recording.runs = vec![run.clone(), run];
     let profile = Profile::of(&recording, 0);
     assert!(profile.by_operator().iter().all(|row| row.times == [u64::MAX; 2]));
-    assert_eq!(profile.rest(), [0, 0]);
+    assert_eq!(profile.unaccounted(), [0, 0]);
     assert!(crate::flame::svg(&recording, "").contains("</svg>"));
 }
 

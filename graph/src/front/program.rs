@@ -500,14 +500,14 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
                 let results = results.get(..outputs).ok_or_else(unknown)?;
                 let mut read = Vec::new();
                 for (position, arg) in inputs.iter().enumerate() {
-                    if position == operator.lacking().start {
-                        for _ in operator.lacking() {
+                    if position == operator.omitted_arguments().start {
+                        for _ in operator.omitted_arguments() {
                             read.push(self.push(Value::None));
                         }
                     }
                     read.push(self.read(*arg)?);
                 }
-                while read.len() < operator.lacking().end {
+                while read.len() < operator.omitted_arguments().end {
                     read.push(self.push(Value::None));
                 }
                 let results = results.iter().map(|out| self.result(*out));

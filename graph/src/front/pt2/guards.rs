@@ -3,8 +3,8 @@
 //!
 //! PyTorch writes a guard as Python code, such as `L['y'].size()[0] == 2*L['x'].size()[0]`, where
 //! `L` holds the arguments of `forward`. Guards become calls that compute integers and booleans.
-//! Guards on strides, and with functions other than `torch.sym_max` and `torch.sym_min`, are left
-//! out.
+//! Left out are guards on strides, with functions other than `torch.sym_max` and `torch.sym_min`,
+//! that divide on one side of `and` or `or`, and whose input cannot be told from others.
 
 use super::flow::Event;
 use super::nodes::names;
@@ -17,14 +17,17 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 /// Maximum nesting of a guard.
 const DEPTH: usize = 64;
 /// Maximum length of a guard, in bytes. PyTorch writes longer ones for models whose layers divide
 /// sizes repeatedly.
 const MAX_LENGTH: usize = 1 << 12;
-/// Maximum number of bytes of a guard that an error shows.
+/// Maximum number of characters of a guard that an error shows.
 const SHOWN: usize = 200;
+/// Number of names that are searched for one that could be confused with another.
+const MAX_AMBIGUOUS: usize = 64;
 /// PyTorch assumes that sizes have at least this value, and runs smaller ones all the same.
 const ASSUMED_LEAST: i64 = 2;
 
@@ -95,7 +98,7 @@ impl<'j, 'p> Translator<'j, 'p> {
             let before = self.graph.nodes.len();
             // A part of a guard that is left out adds calls that nothing reads.
             if guard.len() <= MAX_LENGTH {
-                let mut parser = Parser { rest: guard, depth: 0, known: &mut known };
+                let mut parser = Parser::new(guard, &mut known);
                 if let Some(Number::Computed(condition)) = parser.guard(self) {
                     self.assert(condition, &shown(guard));
                 }
@@ -134,11 +137,18 @@ impl<'j, 'p> Translator<'j, 'p> {
                     return Ok(Some(()));
                 };
                 let mut known = Known::default();
-                for input in call.inputs.iter().skip(1) {
-                    let Argument::Int(bound) = input.arg else { continue };
-                    let sign = if input.name == "min" { ">=" } else { "<=" };
-                    let least = self.constant(&mut known, bound);
-                    let condition = self.compare(&mut known, sign, value, least);
+                let given = |name: &str| {
+                    call.inputs.iter().find_map(|input| match input.arg {
+                        Argument::Int(bound) if input.name == name => Some(bound),
+                        _ => None,
+                    })
+                };
+                let zero = name.contains("for_size").then_some(0);
+                let bounds = [(">=", given("min").max(zero)), ("<=", given("max"))];
+                for (sign, bound) in bounds {
+                    let Some(bound) = bound else { continue };
+                    let limit = self.constant(&mut known, bound);
+                    let condition = self.compare(&mut known, sign, value, limit);
                     self.assert(condition, &format!("{size} {sign} {bound}"));
                 }
             }
@@ -200,7 +210,7 @@ impl<'j, 'p> Translator<'j, 'p> {
         }
     }
 
-    /// Adds a check. A message says what does not hold.
+    /// Adds a check. `message` is the condition that must hold.
     fn assert(&mut self, condition: ValueId, message: &str) {
         let message = self.push(Value::String(message.into()));
         self.next();
@@ -225,7 +235,7 @@ impl<'j, 'p> Translator<'j, 'p> {
         *known.constants.entry(number).or_insert_with(|| self.push(Value::Int(number)))
     }
 
-    /// The result of a call, which is made once.
+    /// Adds a call, or returns the result of an earlier equal one.
     fn compute(&mut self, known: &mut Known, operator: Operator, args: &[ValueId]) -> ValueId {
         let key = (operator.name(), args.to_vec());
         if let Some(value) = known.calls.get(&key) {
@@ -262,10 +272,34 @@ impl<'j, 'p> Translator<'j, 'p> {
 
     /// The input that a guard names by its path in the arguments of `forward`.
     fn input(&self, path: &[&str]) -> Option<Named> {
-        // An input is named after its path; those of `**kwargs`, without its name.
-        let (whole, inner) = (path.join("_"), path.get(1..)?.join("_"));
-        let found = self.names.get(whole.as_str()).or_else(|| self.names.get(inner.as_str()));
-        found.copied()
+        // An input has the name of its path in lower case, which is without `kwargs` for those of
+        // `**kwargs`. Inputs whose names would be equal get numbers.
+        let name = |path: &[&str]| {
+            let text = path.join("_").to_ascii_lowercase();
+            text.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
+        };
+        let from = |prefix: &str| {
+            let names = self.names.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+            names.map(|(name, _)| *name)
+        };
+        let begins = |prefix: &str| from(prefix).next().is_some_and(|it| it.starts_with(prefix));
+        let is_numbered = |name: &str| {
+            let prefix = format!("{name}_");
+            let rest = from(&prefix).map_while(|name| name.strip_prefix(prefix.as_str()));
+            rest.take(MAX_AMBIGUOUS).any(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        let (first, inner) = path.split_first()?;
+        let whole = name(path);
+        let found = match self.names.get(whole.as_str()) {
+            Some(found) => (whole, *found),
+            None if inner.is_empty() || begins(&name(&[*first])) => return None,
+            None => {
+                let inner = name(inner);
+                let found = *self.names.get(inner.as_str())?;
+                (inner, found)
+            }
+        };
+        if is_numbered(&found.0) { None } else { Some(found.1) }
     }
 }
 
@@ -280,7 +314,11 @@ fn message(call: &Call<'_>) -> String {
 
 /// A guard as an error shows it.
 fn shown(guard: &str) -> String {
-    let text = guard.replace("L['", "").replace("'].", ".").replace("']", "");
+    let mut parts = guard.split("L['");
+    let mut text = String::from(parts.next().unwrap_or(""));
+    for part in parts {
+        text.push_str(&part.replacen("']", "", 1));
+    }
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or("")),
         None => text,
@@ -292,9 +330,17 @@ struct Parser<'t, 'k> {
     rest: &'t str,
     depth: usize,
     known: &'k mut Known,
+    /// Whether it has `and` or `or`, of which Python computes both sides only if needed.
+    joins: bool,
+    /// Whether it divides by a number that may be zero.
+    divides: bool,
 }
 
-impl<'t> Parser<'t, '_> {
+impl<'t, 'k> Parser<'t, 'k> {
+    fn new(guard: &'t str, known: &'k mut Known) -> Self {
+        Parser { rest: guard, depth: 0, known, joins: false, divides: false }
+    }
+
     fn eat(&mut self, text: &str) -> bool {
         self.rest = self.rest.trim_start();
         match self.rest.strip_prefix(text) {
@@ -320,7 +366,8 @@ impl<'t> Parser<'t, '_> {
     /// A whole guard.
     fn guard(&mut self, to: &mut Translator<'_, '_>) -> Option<Number> {
         let value = self.either(to)?;
-        self.rest.trim().is_empty().then_some(value)
+        let is_whole = self.rest.trim().is_empty();
+        (is_whole && !(self.joins && self.divides)).then_some(value)
     }
 
     fn either(&mut self, to: &mut Translator<'_, '_>) -> Option<Number> {
@@ -330,6 +377,7 @@ impl<'t> Parser<'t, '_> {
         }
         let mut value = self.both(to)?;
         while self.eat_word("or") {
+            self.joins = true;
             let other = self.both(to)?;
             let (a, b) = (self.value(to, value), self.value(to, other));
             value = Number::Computed(to.either(self.known, a, b));
@@ -341,6 +389,7 @@ impl<'t> Parser<'t, '_> {
     fn both(&mut self, to: &mut Translator<'_, '_>) -> Option<Number> {
         let mut value = self.comparison(to)?;
         while self.eat_word("and") {
+            self.joins = true;
             let other = self.comparison(to)?;
             let (a, b) = (self.value(to, value), self.value(to, other));
             value = Number::Computed(to.both(self.known, a, b));
@@ -395,6 +444,9 @@ impl<'t> Parser<'t, '_> {
                 return Some(value);
             };
             let other = self.power(to)?;
+            let is_division = operator != Operator::SYM_MUL;
+            let may_be_zero = matches!(other, Number::Constant(0) | Number::Computed(_));
+            self.divides |= is_division && may_be_zero;
             value = self.combine(to, operator, [value, other], constant)?;
         }
     }
@@ -415,7 +467,7 @@ impl<'t> Parser<'t, '_> {
 
     fn atom(&mut self, to: &mut Translator<'_, '_>) -> Option<Number> {
         if self.eat("-") {
-            return match self.nested(to, Self::atom)? {
+            return match self.nested(to, Self::power)? {
                 Number::Constant(number) => number.checked_neg().map(Number::Constant),
                 computed @ Number::Computed(_) => {
                     let zero = Number::Constant(0);

@@ -245,7 +245,15 @@ impl<'j, 'p> Translator<'j, 'p> {
         let [Argument::SymInt(SymIntArgument::Name(out))] = &call.outputs[..] else {
             return Ok(None);
         };
-        let value = self.symbolic(&source.sym_int_values, out);
+        let is_read = matches!(name, "aten.item.default" | "aten._local_scalar_dense.default");
+        let value = match self.symbolic(&source.sym_int_values, out) {
+            // Assertions check that an element has the only value that the program allows.
+            value if is_read => match self.graph.values.get(value) {
+                Some(Value::Int(only)) => self.push(Value::SymInt(*only)),
+                _ => value,
+            },
+            value => value,
+        };
         self.names.insert(out, Named::Number(value));
         if !matches!(self.graph.values.get(value), Some(Value::SymInt(_))) {
             return Ok(Some(()));
@@ -264,6 +272,7 @@ impl<'j, 'p> Translator<'j, 'p> {
             "_operator.neg" => Operator::EXECUTORCH_PRIM_NEG_SCALAR,
             "torch.sym_max" => Operator::EXECUTORCH_PRIM_SYM_MAX_SCALAR,
             "torch.sym_min" => Operator::EXECUTORCH_PRIM_SYM_MIN_SCALAR,
+            "torch.sym_ite" => Operator::EXECUTORCH_PRIM_SYM_ITE_SCALAR,
             _ => return Err(unsupported()),
         };
         let given = assign(operator.parameters(), &call.inputs)?;
