@@ -394,6 +394,28 @@ fn overloads_are_chosen_by_arguments() {
     assert_eq!(floats(&halves), [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]);
     assert_eq!(floats(&x.call("max", []).unwrap()), [5.0]);
     assert_eq!(x.call_all("max", [1.into()]).unwrap().len(), 2);
+    // x.std(1), x.std(False), x.var([1], False), x.any(1), x.all(), x.norm(1)
+    assert_eq!(floats(&x.call("std", [1.into()]).unwrap()), [1.0, 1.0]);
+    let std: f32 = x.call("std", [false.into()]).unwrap().item().unwrap();
+    assert!((std - 1.707_825_2).abs() < 1e-6);
+    let var = floats(&x.call("var", [[1i64].into(), false.into()]).unwrap());
+    assert!(var.iter().all(|it| (it - 2.0 / 3.0).abs() < 1e-6), "{var:?}");
+    assert_eq!(x.call("any", [1.into()]).unwrap().shape(), [2]);
+    assert_eq!(x.call("all", []).unwrap().rank(), 0);
+    assert_eq!(floats(&x.call("norm", [1.into()]).unwrap()), [15.0]);
+    // x.scatter(1, torch.tensor([[0], [2]]), 9.), torch.pow(2, x)
+    let index = Tensor::from_slice(&[2, 1], &[0i64, 2]).unwrap();
+    let scattered = x.call("scatter", [1.into(), (&index).into(), 9.0.into()]).unwrap();
+    assert_eq!(floats(&scattered), [9.0, 1.0, 2.0, 3.0, 4.0, 9.0]);
+    let powers = device.call("pow", [2.into(), (&x).into()]).unwrap();
+    assert_eq!(floats(&powers), [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
+    // x.mean(1, dtype=torch.float64), torch.clamp(x, torch.tensor(1.), torch.tensor(3.))
+    let wide = [1.into(), false.into(), ScalarType::Double.into()];
+    assert_eq!(doubles(&x.call("mean", wide).unwrap()), [1.0, 4.0]);
+    let (min, max) = (Tensor::scalar(1.0f32).unwrap(), Tensor::scalar(3.0f32).unwrap());
+    let limited = [1.0, 1.0, 2.0, 3.0, 3.0, 3.0];
+    assert_eq!(floats(&x.call("clamp", [(&min).into(), (&max).into()]).unwrap()), limited);
+    assert_eq!(floats(&x.clamp(&min, &max).unwrap()), limited);
     let error = reason(x.call("sum", ["x".into()]));
     assert!(error.contains("no overload accepts (a tensor, a string)"), "{error}");
     // Results are not dropped.
@@ -439,6 +461,11 @@ fn all_views_share_memory_and_copies_do_not() {
         assert_eq!(floats(&x), [1.0, 2.0, 3.0, 4.0], "{name}");
         assert!(floats(&copy).iter().all(|it| *it == -1.0), "{name}");
     }
+    let copy = x.t().unwrap().copy();
+    copy.fill_(-1).unwrap();
+    assert_eq!(floats(&x), [1.0, 2.0, 3.0, 4.0]);
+    x.fill_(5).unwrap();
+    assert_eq!((floats(&copy), copy.is_contiguous()), (vec![-1.0; 4], true));
     // Writing through sliding windows is refused, overlapping or not.
     for step in [1, 2] {
         let windows = ints(&[4]).unfold(0, 2, step).unwrap();

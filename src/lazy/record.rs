@@ -197,7 +197,8 @@ fn is_number(arg: &Arg) -> bool {
 }
 
 /// Overloads that differ in which operands are numbers.
-const BY_KINDS: [&str; 9] = [
+const BY_KINDS: [&str; 10] = [
+    "default",
     "Scalar",
     "Tensor",
     "Tensor_Scalar",

@@ -21,8 +21,8 @@ use torchlet_graph::operators::Operator;
 /// A clone is the same tensor, as after `b = a` in Python: [in-place](Self#in-place-operators)
 /// operators change both. Views share memory as in PyTorch.
 ///
-/// Methods return errors of their arguments at once. Operators such as `+` cannot: a tensor that they fail to compute
-/// remembers the error, and whatever reads or uses it returns that error.
+/// Methods return errors of their arguments at once. Operators such as `+` cannot: a tensor that
+/// they fail to compute remembers the error, and whatever reads or uses it returns that error.
 ///
 /// # In-place operators
 ///
@@ -118,6 +118,24 @@ impl Tensor {
         Ok(Tensor::of_value(Value::first(cell)))
     }
 
+    /// Returns a tensor with the same elements and memory of its own, as `clone` in Python. A Rust
+    /// clone is the same tensor.
+    ///
+    /// ```
+    /// use torchlet::lazy::Tensor;
+    ///
+    /// let x = Tensor::from_slice(&[2], &[1.0f32, 2.0])?;
+    /// let copy = x.copy();
+    /// x.zero_()?;
+    /// assert_eq!(copy.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), torchlet::Error>(())
+    /// ```
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        // Values never change.
+        Tensor::of_value(self.value())
+    }
+
     /// Returns the device.
     pub fn device(&self) -> Device {
         self.value().cell.device.clone()
@@ -201,8 +219,8 @@ impl Tensor {
     }
 
     /// Records a call that overwrites the tensor, by the name of the operator: `relu_` or
-    /// `aten::add_.Tensor`. `transpose_`, `t_`, `squeeze_` and `unsqueeze_` change the shape of this
-    /// tensor only, as in PyTorch.
+    /// `aten::add_.Tensor`. `transpose_`, `t_`, `squeeze_` and `unsqueeze_` change the shape of
+    /// this tensor only, as in PyTorch.
     ///
     /// # Errors
     /// As [`call`](Self::call), the operator has no in-place form, or the result does not fit the
@@ -220,7 +238,7 @@ impl Tensor {
         let args: Vec<Arg> = args.into_iter().collect();
         let all: Vec<Arg> = std::iter::once(Arg::from(self)).chain(args.iter().cloned()).collect();
         let operator = named.choose(&all)?;
-        if !named.copies && TURNS.contains(&operator) {
+        if !named.copies && IN_PLACE_VIEWS.contains(&operator) {
             return self.become_view(operator, args);
         }
         if operator == Operator::CONTIGUOUS || VIEWS.contains(&operator) {
@@ -234,8 +252,9 @@ impl Tensor {
         let (handle, name) = (self.0.handle(), operator.name());
         let own = handle.tensor_type();
         if handle.overlaps_itself() {
-            let reason = "the tensor is expanded, so several elements share memory; call `clone_`";
-            return Err(fail(name, reason.replace("clone_", "contiguous")));
+            let reason = "the tensor is expanded, so several elements share memory; overwrite a \
+                          `contiguous` copy";
+            return Err(fail(name, reason));
         }
         let all = std::iter::once(Arg::from(self)).chain(args).collect();
         let made = record(None, operator, all)?;
@@ -454,7 +473,7 @@ fn moved(operator: Operator, args: &[Given], rank: usize) -> Option<Vec<i64>> {
 }
 
 /// Views that have an in-place form, which changes the shape of the tensor only.
-const TURNS: &[Operator] = &[
+const IN_PLACE_VIEWS: &[Operator] = &[
     Operator::DETACH_COPY,
     Operator::SQUEEZE_COPY,
     Operator::SQUEEZE_COPY_DIM,
