@@ -399,12 +399,13 @@ mod tests {
             let (values, indices) = x.sort(0, round % 2 == 0).unwrap();
             let view = indices.unsqueeze(0).unwrap();
             cells.push(Arc::downgrade(&values.value().cell));
-            drop(indices);
-            x = values * 0.5 + 1.0;
-            drop(view);
+            drop((indices, view));
+            // A result of the call is kept, the other one is not.
+            x = values;
             x.to_vec::<f32>().unwrap();
             assert!(cells.iter().filter(|cell| cell.strong_count() > 0).count() <= 2);
         }
+        assert_eq!(x.to_vec::<f32>().unwrap(), [-1.0, 0.5, 2.0, 3.0]);
     }
 
     #[test]
