@@ -303,7 +303,7 @@ fn programs_that_would_ignore_their_inputs_are_refused() {
         let mut module = graph.to_module().unwrap();
         let outputs = module.forward(&zeros).unwrap();
         assert_eq!(outputs[0].tensor().unwrap().to_vec::<f32>().unwrap(), [0.0; 6]);
-        let outputs = module.forward(&x.to_tensor().unwrap()).unwrap();
+        let outputs = module.forward(x.to_tensor().unwrap()).unwrap();
         assert_eq!(outputs[0].tensor().unwrap().to_vec::<f32>().unwrap(), expected);
     }
     let error = |outputs: &[&Tensor]| reason(Graph::new(&[&x], outputs).map(|_| x.clone()));
@@ -523,6 +523,16 @@ fn loops_over_views_do_not_collect_writes() {
     expected[4..12].fill(62.0);
     expected[12..].fill(10.0);
     assert_eq!(floats(&x), expected);
+    // x = torch.ones(4); a, b = x[0:3], x[1:4], and so on
+    let y = device.ones([4], ScalarType::Float).unwrap();
+    let (c, d) = (y.i(0..3).unwrap(), y.i(1..4).unwrap());
+    for k in 1..4 {
+        c.add_(k).unwrap();
+        d.mul_(2).unwrap();
+        c.i(1).unwrap().sub_(1).unwrap();
+    }
+    assert_eq!(floats(&d), [23.0, 30.0, 8.0]);
+    assert_eq!(floats(&y), [7.0, 23.0, 30.0, 8.0]);
     for _ in 0..200 {
         a.zero_().unwrap();
         turn(0);

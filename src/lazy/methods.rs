@@ -3,6 +3,7 @@
 //! Each line of the table names an operator of the compiler; the parameters are those of its
 //! description, which a test compares. The shapes, dtypes and defaults come from there, too.
 
+use super::record::fail;
 use super::tensor::{apply, call_named, one};
 use super::{Arg, Device, Tensor};
 use crate::error::Error;
@@ -11,10 +12,10 @@ use torchlet_graph::operators::Operator;
 
 /// Results of an operator with two.
 fn pair(made: Vec<Tensor>) -> Result<(Tensor, Tensor), Error> {
-    let mut made = made.into_iter();
-    match (made.next(), made.next()) {
-        (Some(one), Some(other)) => Ok((one, other)),
-        _ => Err(Error::Kind { expected: "two tensors", found: "one" }),
+    let count = made.len();
+    match <[Tensor; 2]>::try_from(made) {
+        Ok([one, other]) => Ok((one, other)),
+        Err(_) => Err(fail("a call", format!("expected two results, found {count}"))),
     }
 }
 
