@@ -26,6 +26,19 @@ macro_rules! device_apis {
             )*
         ];
 
+        #[cfg(feature = "lazy")]
+        impl crate::lazy::Device {
+            $(
+                #[doc = concat!("Returns the first device of the API `", $feature, "`.")]
+                ///
+                /// # Errors
+                /// No device of the API is usable, or this build lacks it.
+                pub fn $module() -> Result<Self, crate::Error> {
+                    Self::named($feature)
+                }
+            )*
+        }
+
         /// Names of all device APIs, including those that this build lacks.
         pub const DEVICE_NAMES: &[&str] = &[$($feature),*];
     };

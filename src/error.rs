@@ -190,6 +190,22 @@ pub enum Error {
     Tensor(TensorError),
     /// Kernels or backends conflict in the registry.
     Registry(RegistryError),
+    /// A call of a [lazy tensor](crate::lazy) is refused.
+    #[cfg(feature = "lazy")]
+    Call {
+        /// Name of the operator.
+        operator: String,
+        /// Why, with what was expected and found.
+        reason: String,
+    },
+    /// A device for [lazy tensors](crate::lazy) is not usable.
+    #[cfg(feature = "lazy")]
+    NoDevice {
+        /// Name of the device.
+        name: String,
+        /// Cause.
+        reason: String,
+    },
 }
 
 /// A tensor cannot be created or viewed as requested.
@@ -281,6 +297,10 @@ impl Error {
             Error::Kind { .. } => code::INVALID_TYPE,
             Error::Tensor(error) => error.code(),
             Error::Registry(error) => error.code(),
+            #[cfg(feature = "lazy")]
+            Error::Call { .. } => code::INVALID_ARGUMENT,
+            #[cfg(feature = "lazy")]
+            Error::NoDevice { .. } => code::NOT_FOUND,
         }
     }
 
@@ -418,6 +438,12 @@ impl fmt::Display for Error {
             }
             Error::Tensor(error) => error.fmt(f),
             Error::Registry(error) => error.fmt(f),
+            #[cfg(feature = "lazy")]
+            Error::Call { operator, reason } => write!(f, "{operator}: {reason}"),
+            #[cfg(feature = "lazy")]
+            Error::NoDevice { name, reason } => {
+                write!(f, "the device '{name}' cannot be used: {reason}")
+            }
         }
     }
 }

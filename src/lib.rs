@@ -80,7 +80,8 @@
 //! | `grammar` | | language model output constrained to a JSON schema |
 //! | `sounds` | | decoders for FLAC and MP3, in addition to WAV, for speech models |
 //! | `ndarray` | | conversions between [`Tensor`] and `ndarray` arrays |
-//! | `safetensors` | | `Module::save_state` and `load_state`, and `save_training` |
+//! | `lazy` | | `lazy`: PyTorch's operators as methods, compiled before they run |
+//! | `safetensors` | | `Module::save_state` and `load_state`, `save_training`, and `lazy::Weights` |
 //! | `selected-dtypes` | | firmware links kernels only for the element types that its [`program!`]s use |
 //! | `small-mem` | | `memcpy` and related functions in 170 bytes, for Cortex-M3 and up |
 //! | `log`, `defmt` | | log lines of the runtime; errors and events through `defmt` |
@@ -122,6 +123,8 @@ pub mod firmware;
 mod foreign;
 #[cfg(feature = "llm")]
 mod language;
+#[cfg(feature = "lazy")]
+pub mod lazy;
 #[cfg(feature = "std")]
 mod module;
 #[cfg(feature = "std")]
@@ -203,6 +206,9 @@ mod book {
     struct HostileFiles;
     #[doc = include_str!("../docs/kernel.md")]
     struct Kernel;
+    #[cfg(feature = "lazy")]
+    #[doc = include_str!("../docs/lazy-tensors.md")]
+    struct LazyTensors;
     #[doc = include_str!("../docs/microcontrollers.md")]
     struct Microcontrollers;
     #[doc = include_str!("../docs/performance.md")]

@@ -39,6 +39,8 @@ pub mod front;
 pub mod graph;
 pub mod import;
 mod in_place;
+#[cfg(feature = "lazy")]
+pub mod infer;
 pub mod lower;
 pub mod method;
 mod named;

@@ -21,6 +21,7 @@ SCRIPTS = (
     "models.py",
     "formats.py",
     "pt2.py",
+    "lazy.py",
     "operators.py",
     "training.py",
     "language.py",

@@ -12,6 +12,8 @@ mod origins;
 mod program;
 #[cfg(feature = "pt2")]
 pub(crate) mod pt2;
+#[cfg(feature = "lazy")]
+pub mod recorded;
 mod summary;
 pub mod vgf;
 mod vocabulary;
