@@ -108,7 +108,8 @@ fn calls() -> Vec<(&'static str, Vec<Arg>)> {
     ]
 }
 
-/// Programs of other formats and delegates, and the size from which allocations of running them fail.
+/// Programs of other formats and delegates, and the size from which allocations of running them
+/// fail.
 const FIXTURES: [(&str, usize); 3] = [
     ("pt2/attention_core.pt2", 256),
     ("xnnpack/dynamic/batch.bpte", 1 << 10),

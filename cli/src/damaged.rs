@@ -1,5 +1,5 @@
-//! Mutation tests of the parsers of images, arrays and ETRecords: each mutated file is parsed or refused, without
-//! a panic and within the memory limits.
+//! Mutation tests of the parsers of images, arrays and ETRecords: each mutated file is parsed or
+//! refused, without a panic and within the memory limits.
 
 use crate::budget::Budget;
 use crate::profile::source::Source;

@@ -34,8 +34,8 @@ const MAX_SIZE: u64 = 20_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The target: load, load_and_run, compile, control_flow, ptd, bpte, pt2, vgf, etdump, training,
-    /// sound, tokenizer, template or schema [default: all in turn]
+    /// The target: load, load_and_run, compile, control_flow, ptd, bpte, pt2, vgf, etdump,
+    /// training, sound, tokenizer, template or schema [default: all in turn]
     target: Option<String>,
     /// Seconds per target
     #[arg(long, default_value_t = 60)]

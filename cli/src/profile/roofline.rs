@@ -2,9 +2,9 @@
 //! multiplications, memory bandwidth with additions of tensors that exceed the caches.
 //!
 //! Both are single-call programs that run like any other, so the rates are what torchlet itself
-//! reaches with the same number of threads. Measuring lasts about half a second, before and after the
-//! program's runs; the larger rates count. They are not cached, because clocks and load change over
-//! time.
+//! reaches with the same number of threads. Measuring lasts about half a second, before and after
+//! the program's runs; the larger rates count. They are not cached, because clocks and load change
+//! over time.
 
 use super::work::{Amount, is_work};
 use crate::arguments::{ModelOptions, Roofline};

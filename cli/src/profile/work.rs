@@ -103,7 +103,8 @@ impl Work {
     }
 
     /// Measures the processors that the program may run on, before it does. Load from other
-    /// processes makes rates too low: [`Self::find_roofs`] measures again and keeps the larger ones.
+    /// processes makes rates too low: [`Self::find_roofs`] measures again and keeps the larger
+    /// ones.
     pub(super) fn find_earlier_roofs(&mut self, how: Roofline, options: &ModelOptions) {
         let mut all = Calls::default();
         for calls in self.calls.values() {

@@ -4,10 +4,10 @@
 //! - **Exclusive bounds.** llguidance accepts the bound itself if it is an integer and the other
 //!   bound has the same integer part: `{"exclusiveMinimum": 0, "maximum": 0.5}` would match `0`.
 //!   Such a bound moves inwards by [`STEP`]. Numbers closer to the bound are then never generated.
-//! - **Distant bounds**, such as the limits of `float64`. llguidance computes with the integer parts
-//!   of bounds as `i64`, and negates them: it refuses numbers beyond, and would replace integers
-//!   beyond by the nearest one. Such a bound moves inwards to [`MAX_MAGNITUDE`]. It must not be removed: numbers
-//!   without bounds may have exponents, and `1e999` would match.
+//! - **Distant bounds**, such as the limits of `float64`. llguidance computes with the integer
+//!   parts of bounds as `i64`, and negates them: it refuses numbers beyond, and would replace
+//!   integers beyond by the nearest one. Such a bound moves inwards to [`MAX_MAGNITUDE`]. It must
+//!   not be removed: numbers without bounds may have exponents, and `1e999` would match.
 //! - **`multipleOf`.** llguidance multiplies by 10 until no fraction is left, with rounding errors:
 //!   `0.0007` would have too many digits. A neighbouring `f64` whose errors cancel replaces it; the
 //!   decimal digits that llguidance derives are those of the schema. Where there is none, as for
