@@ -11,8 +11,9 @@ const TARGET: &str = "wasm32-unknown-unknown";
 const FEATURES: [&str; 2] = ["+simd128", "+simd128,+relaxed-simd"];
 /// Stack size as for native threads, because files can nest.
 const FLAGS: &str = "-C link-arg=-zstack-size=4194304";
-/// Maximum compressed size of the package.
-const MAX_PACKED_BYTES: u64 = 1_500_000;
+/// Maximum compressed size of the package: 1,687,016 bytes at the last change, which added the
+/// reader of VGF files and decompositions.
+const MAX_PACKED_BYTES: u64 = 1_750_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
