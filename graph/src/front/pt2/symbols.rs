@@ -385,6 +385,8 @@ mod tests {
             ("Mul(Rational(1, 2), Symbol('s0', integer=True))", 32),
             ("Mul(Symbol('s0', integer=True), Rational(3, 4), evaluate=False)", 48),
             ("3*s0/4 + s1", 58),
+            // A divisor of zero is an error at run time.
+            ("s0 // s1", 64),
             ("Add(Symbol('u0', integer=True), Integer(10))", 10),
             ("s2", 400),
             ("-s3", 5),
@@ -418,7 +420,7 @@ mod tests {
             "s0 +",
             "",
             "Mul(s0",
-            "s0 // s1",
+            "s0 // u0",
             "ß",
             "Rational(1, s0)",
             &deep,
