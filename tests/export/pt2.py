@@ -322,6 +322,28 @@ class Guards(nn.Module):
         return halves.sum(1), x + y, chosen, y[:count] * only
 
 
+class Memory(nn.Module):
+    """Writes through views of rare kinds, into state without elements, and by operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.ones(4))
+        self.register_buffer("seen", torch.zeros(4, dtype=torch.bool))
+        self.register_buffer("none", torch.zeros(0, 4))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self.total.real.add_(x)
+        self.seen |= mask
+        self.none.add_(1)
+        squares = x * 1
+        squares **= 2
+        first, _ = torch.unsafe_chunk(squares, 2)
+        squares += 1
+        turned = torch.einsum("ij->ji", squares.view(2, 2))
+        grid = torch.meshgrid(squares, x, indexing="ij")[0]
+        return self.total * 1, self.seen & mask, squares, first * 1, turned * 2, grid * 1
+
+
 def programs() -> list[Program]:
     torch.manual_seed(7)
     batch = Dim("batch", min=1, max=16)
@@ -364,6 +386,11 @@ def programs() -> list[Program]:
             DynamicLoop(),
             [(torch.randn(count, 3),) for count in (4, 2, 9, 0)],
             dynamic=({0: Dim("rows", min=2, max=9)},),
+        ),
+        Program(
+            "memory",
+            Memory(),
+            [(torch.randn(4), torch.randn(4) > 0) for _ in range(3)],
         ),
         Program(
             "guards",

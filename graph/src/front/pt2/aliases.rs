@@ -86,7 +86,12 @@ impl Aliases {
 
     /// Whether a tensor with memory of its own was written to.
     pub(super) fn is_written(&self, id: AliasId) -> bool {
-        self.aliases.get(id).is_some_and(|alias| self.version(alias.base) > 0)
+        self.writes(id) > 0
+    }
+
+    /// Number of writes to the memory of a tensor so far.
+    pub(super) fn writes(&self, id: AliasId) -> u32 {
+        self.aliases.get(id).map_or(0, |alias| self.version(alias.base))
     }
 
     /// Returns the current value of a tensor.
@@ -253,7 +258,10 @@ fn keeps_elements(graph: &Graph<'_>, operator: Operator, old: ValueId, new: Valu
         Operator::TO_OTHER,
         Operator::TYPE_AS,
     ];
-    let keeps = by_shape.contains(&operator) || operator.traits().is_view;
+    let dtype = |id: ValueId| graph.tensor(id).map(|tensor| tensor.scalar_type);
+    // The real part of a real tensor is the tensor itself.
+    let is_itself = operator == Operator::REAL && dtype(old) == dtype(new);
+    let keeps = by_shape.contains(&operator) || operator.traits().is_view || is_itself;
     keeps && count(old).is_some() && count(old) == count(new)
 }
 

@@ -110,7 +110,7 @@ fn place<'p>(
         }));
         states.push((value, own));
     }
-    if end > 0 {
+    if !states.is_empty() {
         method.planned = [0, end].to_vec();
     }
     Ok(states)

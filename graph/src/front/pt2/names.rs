@@ -38,6 +38,7 @@ const VIEWS: &[(&str, Operator)] = &[
     ("aten.resolve_conj.default", Operator::ALIAS_COPY),
     ("aten.resolve_neg.default", Operator::ALIAS_COPY),
     ("aten.tensor_split.indices", Operator::TENSOR_SPLIT_INDICES),
+    ("aten._unsafe_view.default", Operator::VIEW_COPY),
     ("aten.as_strided.default", Operator::AS_STRIDED_COPY),
     ("aten.chunk.default", Operator::CHUNK),
     ("aten.detach.default", Operator::DETACH_COPY),
@@ -47,10 +48,12 @@ const VIEWS: &[(&str, Operator)] = &[
     ("aten.expand_as.default", Operator::EXPAND_AS),
     ("aten.movedim.intlist", Operator::MOVEDIM),
     ("aten.movedim.int", Operator::MOVEDIM),
+    ("aten.imag.default", Operator::IMAG),
     ("aten.mT.default", Operator::MT),
     ("aten.narrow.default", Operator::NARROW),
     ("aten.numpy_T.default", Operator::NUMPY_T),
     ("aten.permute.default", Operator::PERMUTE_COPY),
+    ("aten.real.default", Operator::REAL),
     ("aten.select.int", Operator::SELECT_COPY_INT),
     ("aten.slice.Tensor", Operator::SLICE_COPY_TENSOR),
     ("aten.split.Tensor", Operator::SPLIT_COPY_TENSOR),
@@ -66,6 +69,9 @@ const VIEWS: &[(&str, Operator)] = &[
     ("aten.transpose.int", Operator::TRANSPOSE_COPY_INT),
     ("aten.unbind.int", Operator::UNBIND_COPY_INT),
     ("aten.unflatten.int", Operator::UNFLATTEN),
+    ("aten.unsafe_chunk.default", Operator::CHUNK),
+    ("aten.unsafe_split.Tensor", Operator::SPLIT_COPY_TENSOR),
+    ("aten.unsafe_split_with_sizes.default", Operator::SPLIT_WITH_SIZES_COPY),
     ("aten.unfold.default", Operator::UNFOLD_COPY),
     ("aten.unsqueeze.default", Operator::UNSQUEEZE_COPY),
     ("aten.view.default", Operator::VIEW_COPY),
@@ -77,11 +83,19 @@ const VIEWS: &[(&str, Operator)] = &[
 /// Operators that return their argument, or a view of it, if they can.
 const MAYBE_VIEWS: &[(&str, Operator, Effect)] = &[
     ("aten._to_copy.default", Operator::TO_COPY, Effect::None),
+    ("aten.__iand__.Scalar", Operator::BITWISE_AND_SCALAR, Effect::InPlace),
+    ("aten.__iand__.Tensor", Operator::BITWISE_AND_TENSOR, Effect::InPlace),
+    ("aten.__ior__.Scalar", Operator::BITWISE_OR_SCALAR, Effect::InPlace),
+    ("aten.__ior__.Tensor", Operator::BITWISE_OR_TENSOR, Effect::InPlace),
+    ("aten.__ixor__.Scalar", Operator::BITWISE_XOR_SCALAR, Effect::InPlace),
+    ("aten.__ixor__.Tensor", Operator::BITWISE_XOR_TENSOR, Effect::InPlace),
     ("aten.contiguous.default", Operator::CONTIGUOUS, Effect::ViewIfSame),
     ("aten.dropout.default", Operator::DROPOUT, Effect::View),
     ("aten.dropout_.default", Operator::DROPOUT, Effect::View),
     ("aten.feature_dropout.default", Operator::DROPOUT, Effect::View),
     ("aten.flatten.using_ints", Operator::FLATTEN, Effect::ViewIfContiguous),
+    // `pow.Scalar` has a scalar base.
+    ("aten.pow_.Scalar", Operator::POW_TENSOR_SCALAR, Effect::InPlace),
     ("aten.ravel.default", Operator::FLATTEN, Effect::ViewIfContiguous),
     ("aten.reshape.default", Operator::RESHAPE, Effect::ViewIfContiguous),
     ("aten.reshape_as.default", Operator::VIEW_AS, Effect::ViewIfContiguous),
@@ -163,11 +177,7 @@ const RENAMED: &[(&str, Operator)] = &[
     ("aten.subtract.Scalar", Operator::SUB_SCALAR),
     ("aten.subtract.Tensor", Operator::SUB_TENSOR),
     ("aten.true_divide.Tensor", Operator::DIV_TENSOR),
-    ("aten.unsafe_chunk.default", Operator::CHUNK),
-    ("aten.unsafe_split.Tensor", Operator::SPLIT_COPY_TENSOR),
-    ("aten.unsafe_split_with_sizes.default", Operator::SPLIT_WITH_SIZES_COPY),
     ("aten._unsafe_index.Tensor", Operator::INDEX_TENSOR),
-    ("aten._unsafe_view.default", Operator::VIEW_COPY),
     ("aten._reshape_copy.default", Operator::VIEW_COPY),
 ];
 
@@ -212,6 +222,9 @@ mod tests {
             ("aten.index_put_.default", Operator::INDEX_PUT, Effect::InPlace),
             ("aten.view.default", Operator::VIEW_COPY, Effect::View),
             ("aten.subtract_.Tensor", Operator::SUB_TENSOR, Effect::InPlace),
+            ("aten.pow_.Scalar", Operator::POW_TENSOR_SCALAR, Effect::InPlace),
+            ("aten.__ior__.Tensor", Operator::BITWISE_OR_TENSOR, Effect::InPlace),
+            ("aten.unsafe_chunk.default", Operator::CHUNK, Effect::View),
         ] {
             assert_eq!(resolve(name), Some(Resolved { operator, effect }), "{name}");
         }

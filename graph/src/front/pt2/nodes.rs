@@ -36,6 +36,13 @@ impl<'j, 'p> Translator<'j, 'p> {
         let buffers = self.inputs()?;
         self.guards()?;
         self.calls(&module.graph)?;
+        for (call, tensor, before) in &self.sharing {
+            if self.aliases.writes(*tensor) != *before {
+                self.unsupported.insert(format!(
+                    "{call}: a later write to an argument or a result, which share memory"
+                ));
+            }
+        }
         if !self.unsupported.is_empty() {
             let list: Vec<String> = self.unsupported.into_iter().collect();
             return Err(Error::Unsupported(list.join("; ")));
@@ -151,6 +158,14 @@ impl<'j, 'p> Translator<'j, 'p> {
             }
         }
         self.call(operator, &args, out);
+        if name == "aten.meshgrid.indexing" || is_permuting_einsum(name, call) {
+            let tensors = call.inputs.iter().map(|input| &input.arg).chain(&call.outputs);
+            for tensor in tensors.flat_map(names) {
+                if let Some(Named::Tensor(alias)) = self.names.get(tensor) {
+                    self.sharing.push((&call.target, *alias, self.aliases.writes(*alias)));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -504,6 +519,21 @@ impl<'j, 'p> Translator<'j, 'p> {
         let args = inputs.iter().copied().chain([out]).collect();
         self.graph.nodes.push(Node { id: self.number, operator, args, parts: Vec::new() });
     }
+}
+
+/// Whether a call only permutes the dims of a tensor, so that its result is a view.
+fn is_permuting_einsum(name: &str, call: &Call<'_>) -> bool {
+    let Some(Argument::String(equation)) = call.inputs.first().map(|input| &input.arg) else {
+        return false;
+    };
+    let sorted = |text: &str| {
+        let mut letters: Vec<char> = text.chars().filter(|it| !it.is_whitespace()).collect();
+        letters.sort_unstable();
+        letters
+    };
+    name == "aten.einsum.default"
+        && !equation.contains(',')
+        && equation.split_once("->").is_none_or(|(from, to)| sorted(from) == sorted(to))
 }
 
 pub(super) fn unsupported() -> Error {

@@ -10,6 +10,7 @@ use crate::graph::{Graph, ValueId};
 use crate::lower::portable::VaryingDims;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 /// Meaning of a name in the program.
 #[derive(Clone, Copy)]
@@ -31,6 +32,9 @@ pub(super) struct Translator<'j, 'p> {
     pub(super) varying: VaryingDims,
     /// Descriptions of unsupported calls.
     pub(super) unsupported: BTreeSet<String>,
+    /// Tensors that share memory with others unknown to `aliases`: the call, the tensor, and the
+    /// number of writes to it before the call.
+    pub(super) sharing: Vec<(&'j str, AliasId, u32)>,
     /// Number of the current call or event.
     pub(super) number: u32,
     pub(super) flow: Flow,
@@ -55,6 +59,7 @@ impl<'j, 'p> Translator<'j, 'p> {
             names: BTreeMap::new(),
             varying: VaryingDims::default(),
             unsupported: BTreeSet::new(),
+            sharing: Vec::new(),
             number: 0,
             flow: Flow::default(),
             computed,
