@@ -162,7 +162,7 @@ impl<'j, 'p> Translator<'j, 'p> {
             let tensors = call.inputs.iter().map(|input| &input.arg).chain(&call.outputs);
             for tensor in tensors.flat_map(names) {
                 if let Some(Named::Tensor(alias)) = self.names.get(tensor) {
-                    self.sharing.push((&call.target, *alias, self.aliases.writes(*alias)));
+                    self.sharing.push((name, *alias, self.aliases.writes(*alias)));
                 }
             }
         }
