@@ -61,6 +61,15 @@ impl<'m, 'p> Emitter<'m, 'p> {
         self.instructions.push(instruction);
     }
 
+    /// Returns the method values of several values.
+    ///
+    /// # Errors
+    /// A method cannot represent a value.
+    #[cfg(any(feature = "pt2", feature = "lazy"))]
+    pub(crate) fn all(&mut self, graph: &Graph<'p>, ids: &[ValueId]) -> Result<Vec<usize>, Error> {
+        ids.iter().map(|id| self.value(graph, *id)).collect()
+    }
+
     /// Sets the destination of the jump at an instruction.
     #[cfg(feature = "pt2")]
     pub(crate) fn jump_to(&mut self, at: usize, to: usize) {

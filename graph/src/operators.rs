@@ -71,6 +71,7 @@
 //! `tosa.*` operators have TOSA's exact integer arithmetic; their meaning is that of the TOSA 1.0
 //! specification. Images are channels-last; attributes that are constant in TOSA are integers.
 
+mod defaults;
 mod describe;
 mod shared;
 

@@ -1,30 +1,14 @@
 //! Inferred shapes and dtypes are those that PyTorch exported.
 
+mod fixtures;
+
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use torchlet_core::{BundledProgram, Program, Registry};
 use torchlet_graph::front::{FrontEnd, Vocabulary};
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_graph::infer::{infer, is_inferred};
 use torchlet_graph::method;
-
-/// Returns the exported cases of all operators.
-fn cases() -> Vec<PathBuf> {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/ops")];
-    let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            match path.extension().and_then(|ending| ending.to_str()) {
-                _ if path.is_dir() => folders.push(path),
-                Some("bpte") => files.push(path),
-                _ => {}
-            }
-        }
-    }
-    files.sort();
-    files
-}
 
 /// Compares the results of a call, if all shapes are static. Returns whether it could.
 fn compare(graph: &Graph<'_>, node: &Node, path: &Path) -> Result<bool, String> {
@@ -57,7 +41,7 @@ fn results_are_those_that_pytorch_exported() {
     let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS).unwrap();
     let vocabulary = Vocabulary::of(&registry);
     let (mut compared, mut failures) = (BTreeSet::new(), Vec::new());
-    for path in cases() {
+    for path in fixtures::files("fixtures/ops", &["bpte"]) {
         let file = std::fs::read(&path).unwrap();
         let bundle = BundledProgram::from_bytes(&file).unwrap();
         let program = Program::from_bytes(bundle.program().unwrap()).unwrap();

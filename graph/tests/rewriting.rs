@@ -1,30 +1,21 @@
 //! Reading and rewriting a program preserves it.
 
-use std::path::{Path, PathBuf};
+mod fixtures;
+
+use std::path::PathBuf;
 use torchlet_core::{BundledProgram, Program};
 use torchlet_graph::method;
 
 /// Returns all program files of the fixtures.
-fn fixtures() -> Vec<PathBuf> {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures")];
-    let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            match path.extension().and_then(|ending| ending.to_str()) {
-                _ if path.is_dir() => folders.push(path),
-                Some("pte" | "bpte") => files.push(path),
-                _ => {}
-            }
-        }
-    }
+fn programs() -> Vec<PathBuf> {
+    let files = fixtures::files("fixtures", &["pte", "bpte"]);
     assert!(files.len() > 50, "{}", files.len());
     files
 }
 
 #[test]
 fn programs_stay_the_same() {
-    for path in fixtures() {
+    for path in programs() {
         let file = std::fs::read(&path).unwrap();
         let bundle = BundledProgram::from_bytes(&file).ok();
         let bytes = bundle.as_ref().map_or(&file[..], |bundle| bundle.program().unwrap());

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Scalar, ScalarType, TensorInfo};
 use torchlet_graph::graph::{Graph, Tensor as GraphTensor, Value as GraphValue, ValueId};
-use torchlet_graph::infer::{TensorType, default_value, infer, is_inferred};
+use torchlet_graph::infer::{TensorType, infer, is_inferred};
 use torchlet_graph::operators::{Kind, Operator, Parameter};
 
 /// Returns the error of a call.
@@ -394,7 +394,7 @@ pub(super) fn add<'p>(
 }
 
 fn default(parameter: &Parameter) -> Option<Given> {
-    Some(match default_value(parameter)? {
+    Some(match parameter.default_value()? {
         GraphValue::Int(number) => Given::Int(number),
         GraphValue::Double(number) => Given::Float(number),
         GraphValue::Bool(truth) => Given::Bool(truth),

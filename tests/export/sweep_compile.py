@@ -9,14 +9,11 @@ to import the package `torchlet`. The number of graphs is printed: more than one
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import re
 import sys
 import time
-from collections import Counter
 from typing import Any
 
-from sweep_pt2 import LARGEST, SECONDS, SUITES, randomize, tensors
+from sweep_pt2 import LARGEST, SUITES, parser, randomize, relative_error, sweep, tensors
 
 import torch
 
@@ -27,19 +24,16 @@ def error(found: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
     if len(found) != len(expected):
         raise ValueError(f"{len(found)} outputs, expected {len(expected)}")
     for index, (one, other) in enumerate(zip(found, expected)):
-        if (one.shape, one.dtype) != (other.shape, other.dtype):
-            raise ValueError(f"output {index}: another shape or dtype")
-        one, other = one.double(), other.double()
-        finite = other.isfinite()
-        if (finite != one.isfinite()).any():
-            raise ValueError(f"output {index}: other values are infinite or not numbers")
-        if finite.any():
-            largest = other[finite].abs().max().clamp(min=1e-30)
-            worst = max(worst, float((one - other)[finite].abs().max() / largest))
+        if one.dtype != other.dtype:
+            raise ValueError(f"output {index}: {one.dtype}, expected {other.dtype}")
+        try:
+            worst = max(worst, relative_error(one.double().numpy(), other.double().numpy()))
+        except ValueError as failure:
+            raise ValueError(f"output {index}: {failure}") from failure
     return worst
 
 
-def measure(suite: str, name: str, device: str, results: Any) -> None:
+def measure(suite: str, name: str, chosen: argparse.Namespace, results: Any) -> None:
     """Puts an outcome (`ok`, `wrong`, `refused` or `eager`) and a detail into the queue."""
     from torch._dynamo.utils import counters
 
@@ -53,7 +47,7 @@ def measure(suite: str, name: str, device: str, results: Any) -> None:
     except Exception as failure:
         results.put(("eager", f"{type(failure).__name__}: {str(failure).strip()[:200]}"))
         return
-    compiled = torch.compile(module, backend="torchlet", options={"device": device})
+    compiled = torch.compile(module, backend="torchlet", options={"device": chosen.device})
     start = time.monotonic()
     try:
         with torch.no_grad():
@@ -74,31 +68,9 @@ def measure(suite: str, name: str, device: str, results: Any) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suite", choices=SUITES, action="append")
-    parser.add_argument("--only", default="", help="regular expression of names")
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args()
-    failed = False
-    for suite in options.suite or SUITES:
-        counts: Counter[str] = Counter()
-        for name in filter(re.compile(options.only).search, SUITES[suite][0]()):
-            results: Any = multiprocessing.Queue()
-            arguments = (suite, name, options.device, results)
-            process = multiprocessing.Process(target=measure, args=arguments)
-            process.start()
-            try:
-                outcome, detail = results.get(timeout=SECONDS)
-            except Exception:
-                outcome, detail = "refused", f"no result within {SECONDS} seconds"
-            process.terminate()
-            process.join()
-            counts[outcome] += 1
-            print(f"{suite:12} {name:32} {outcome:8} {detail}", flush=True)
-        tried = sum(counts.values()) - counts["eager"]
-        print(f"{suite}: {counts['ok']} of {tried} have eager's values; {dict(counts)}")
-        failed |= counts["ok"] < 0.95 * tried
-    sys.exit(failed)
+    arguments = parser(__doc__)
+    arguments.add_argument("--device", default="cpu")
+    sys.exit(not sweep(arguments.parse_args(), measure, "eager"))
 
 
 if __name__ == "__main__":

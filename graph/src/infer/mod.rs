@@ -16,7 +16,7 @@ mod shape;
 mod spatial;
 
 use crate::graph::{Graph, Value, ValueId};
-use crate::operators::{Kind, Operator, Parameter};
+use crate::operators::{Operator, Parameter};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -111,32 +111,6 @@ fn rule(operator: Operator) -> Option<Rule> {
     families.iter().find_map(|family| family(operator))
 }
 
-/// Returns the default value of a parameter; `None` if it has none.
-pub fn default_value(parameter: &Parameter) -> Option<Value<'static>> {
-    let text = parameter.default?;
-    let items = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    let value = match (text, items) {
-        ("None", _) => Value::None,
-        ("true", _) => Value::Bool(true),
-        ("false", _) => Value::Bool(false),
-        (_, Some(items)) => {
-            let items = items.split(',').map(str::trim).filter(|item| !item.is_empty());
-            Value::IntList(items.map(|item| item.parse().ok()).collect::<Option<_>>()?)
-        }
-        _ => match (text.strip_prefix('"'), text.parse::<i64>(), text.parse::<f64>()) {
-            (Some(text), ..) => Value::String(text.strip_suffix('"')?.into()),
-            (None, Ok(number), _) => Value::Int(number),
-            (None, Err(_), Ok(number)) => Value::Double(number),
-            _ => return None,
-        },
-    };
-    Some(match (parameter.kind, value) {
-        (Kind::Float | Kind::OptionalFloat, Value::Int(number)) => Value::Double(number as f64),
-        (Kind::Ints | Kind::OptionalInts, Value::Int(number)) => Value::IntList(vec![number]),
-        (_, value) => value,
-    })
-}
-
 /// Arguments of a call.
 struct Call<'a> {
     graph: &'a Graph<'a>,
@@ -159,7 +133,7 @@ impl Call<'_> {
             Some(value) => value.borrowed(),
             None => {
                 let parameter = self.operator.parameters().get(at);
-                parameter.and_then(default_value).unwrap_or(Value::None)
+                parameter.and_then(Parameter::default_value).unwrap_or(Value::None)
             }
         }
     }
@@ -316,19 +290,4 @@ fn size(size: i64) -> Result<i32, String> {
 
 fn push(sizes: &mut Sizes, size: i32) -> Result<(), String> {
     sizes.push(size).map_err(|_| format!("expected at most {MAX_RANK} dims"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_defaults_of_all_operators_are_known() {
-        for operator in Operator::all() {
-            for parameter in operator.parameters() {
-                let value = default_value(parameter);
-                assert_eq!(value.is_some(), parameter.default.is_some(), "{operator:?}");
-            }
-        }
-    }
 }

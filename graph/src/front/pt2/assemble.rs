@@ -4,11 +4,9 @@ use super::signature::{State, Translated};
 use crate::budget::Computed;
 use crate::emit::Emitter;
 use crate::error::Error;
-use crate::graph::{Graph, Node, Value, ValueId};
-use crate::lower::portable;
+use crate::front::kernels;
+use crate::graph::{Graph, ValueId};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
-use crate::operators::Operator;
-use crate::passes::dead;
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -20,8 +18,6 @@ use torchlet_core::{ShapeDynamism, TensorInfo};
 const STATE_BUFFER: usize = 1;
 /// Alignment of state, in bytes.
 const ALIGN: usize = 16;
-/// Maximum number of times that rules apply to the results of rules.
-const ROUNDS: usize = 4;
 
 /// Makes a method of a converted program.
 ///
@@ -38,39 +34,19 @@ pub(super) fn method<'p>(
     let written: BTreeSet<ValueId> = flow.written().collect();
     graph.inputs.extend(&written);
     graph.outputs.extend(flow.read());
-    dead::run(&mut graph);
-    for _ in 0..ROUNDS {
-        if !portable::run_composites(&mut graph, &varying, computed)? {
-            break;
-        }
-    }
-    dead::run(&mut graph);
-    let lacks = |node: &&Node| node.operator.instruction().is_none();
-    let lacking: BTreeSet<&str> =
-        graph.nodes.iter().filter(lacks).map(|node| node.operator.name()).collect();
-    if !lacking.is_empty() {
-        let lacking: Vec<&str> = lacking.into_iter().collect();
-        return Err(Error::Unsupported(lacking.join("; ")));
-    }
-    crate::passes::verify::verify(&graph)?;
+    kernels::lower(&mut graph, &varying, computed)?;
     graph.inputs.truncate(inputs);
     graph.outputs.truncate(outputs);
-    copy_given_values(&mut graph, written);
+    kernels::copy_given_values(&mut graph, written);
     let mut method = Method { name: name.to_owned(), ..Method::default() };
     let states = place(&mut method, &graph, state)?;
     let mut emitter = Emitter::new(&mut method);
     for (id, value) in &states {
         emitter.bind(*id, *value);
     }
-    let mut inputs = Vec::with_capacity(graph.inputs.len());
-    for id in &graph.inputs {
-        inputs.push(emitter.value(&graph, *id)?);
-    }
+    let inputs = emitter.all(&graph, &graph.inputs)?;
     flow.emit(&mut emitter, &graph)?;
-    let mut outputs = Vec::with_capacity(graph.outputs.len());
-    for id in &graph.outputs {
-        outputs.push(emitter.value(&graph, *id)?);
-    }
+    let outputs = emitter.all(&graph, &graph.outputs)?;
     for (new, old) in &graph.updates {
         let (source, target) = (emitter.value(&graph, *new)?, emitter.value(&graph, *old)?);
         let flag = emitter.truth(false);
@@ -114,36 +90,4 @@ fn place<'p>(
         method.planned = [0, end].to_vec();
     }
     Ok(states)
-}
-
-/// Inserts a copy where an output or a new state is itself an input, a constant or a state: outputs
-/// have memory of their own, and state may be overwritten before it is read.
-fn copy_given_values(graph: &mut Graph<'_>, written: BTreeSet<ValueId>) {
-    let mut made = written;
-    let results = graph
-        .nodes
-        .iter()
-        .filter_map(|node| node.args.last())
-        .flat_map(|out| graph.items(out).iter().copied());
-    made.extend(results);
-    let mut outputs = core::mem::take(&mut graph.outputs);
-    let mut updates = core::mem::take(&mut graph.updates);
-    let mut seen = BTreeSet::new();
-    let leaving = outputs.iter_mut().chain(updates.iter_mut().map(|(new, _)| new));
-    for id in leaving {
-        let is_first = seen.insert(*id);
-        if made.contains(id) && is_first {
-            continue;
-        }
-        let Some(Value::Tensor(tensor)) = graph.values.get(*id) else { continue };
-        let mut copied = tensor.clone();
-        (copied.data, copied.changes) = (None, None);
-        graph.values.extend([Value::None, Value::Tensor(copied)]);
-        let (none, copy) = (graph.values.len() - 2, graph.values.len() - 1);
-        // After all calls and events.
-        let copying = Node::new(Operator::CLONE, vec![*id, none, copy]);
-        graph.nodes.push(Node { id: u32::MAX, ..copying });
-        *id = copy;
-    }
-    (graph.outputs, graph.updates) = (outputs, updates);
 }

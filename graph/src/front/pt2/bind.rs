@@ -106,7 +106,7 @@ impl<'j, 'p> Translator<'j, 'p> {
         out: Option<ScalarType>,
     ) -> Result<ValueId, Error> {
         let Some(given) = given else {
-            let value = default(parameter).ok_or_else(|| {
+            let value = parameter.default_value().ok_or_else(|| {
                 Error::Invalid(format!("the argument `{}` is missing", parameter.name))
             })?;
             return Ok(self.push(value));
@@ -177,7 +177,7 @@ impl<'j, 'p> Translator<'j, 'p> {
                 )));
             }
         };
-        let value = coerced(kind, value);
+        let value = kind.coerced(value);
         let id = self.push(value);
         self.as_operand(id, kind, out)
     }
@@ -256,58 +256,3 @@ impl<'j, 'p> Translator<'j, 'p> {
 
 /// The layout of dense tensors in the schema.
 pub(super) const STRIDED: u8 = 7;
-
-/// Converts a value to the kind of its parameter.
-fn coerced(kind: Kind, value: Value<'_>) -> Value<'_> {
-    match (kind, value) {
-        (Kind::Float | Kind::OptionalFloat, Value::Int(number)) => Value::Double(number as f64),
-        (Kind::Ints | Kind::OptionalInts, Value::Int(number)) => Value::IntList(vec![number]),
-        (Kind::Floats | Kind::OptionalFloats, Value::Double(number)) => {
-            Value::DoubleList(vec![number])
-        }
-        (Kind::Floats | Kind::OptionalFloats, Value::IntList(items)) => {
-            Value::DoubleList(items.iter().map(|item| *item as f64).collect())
-        }
-        (Kind::Float | Kind::OptionalFloat, Value::Bool(truth)) => {
-            Value::Double(f64::from(u8::from(truth)))
-        }
-        (_, value) => value,
-    }
-}
-
-/// Returns the default value of a parameter; `None` if it has none.
-fn default(parameter: &Parameter) -> Option<Value<'static>> {
-    let text = parameter.default?;
-    let items = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    let value = match (text, items) {
-        ("None", _) => Value::None,
-        ("true", _) => Value::Bool(true),
-        ("false", _) => Value::Bool(false),
-        (_, Some(items)) => {
-            let items = items.split(',').map(str::trim).filter(|item| !item.is_empty());
-            Value::IntList(items.map(|item| item.parse().ok()).collect::<Option<_>>()?)
-        }
-        _ => match (text.strip_prefix('"'), text.parse::<i64>(), text.parse::<f64>()) {
-            (Some(text), ..) => Value::String(text.strip_suffix('"')?.into()),
-            (None, Ok(number), _) => Value::Int(number),
-            (None, Err(_), Ok(number)) => Value::Double(number),
-            _ => return None,
-        },
-    };
-    Some(coerced(parameter.kind, value))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_defaults_of_all_operators_are_known() {
-        for operator in Operator::all() {
-            for parameter in operator.parameters() {
-                let value = default(parameter);
-                assert_eq!(value.is_some(), parameter.default.is_some(), "{operator:?}");
-            }
-        }
-    }
-}

@@ -6,6 +6,7 @@
 //! Left out are guards on strides, with functions other than `torch.sym_max` and `torch.sym_min`,
 //! that divide on one side of `and` or `or`, and whose input cannot be told from others.
 
+use super::cursor::Cursor;
 use super::flow::Event;
 use super::nodes::names;
 use super::schema::{Argument, InputSpec, Node as Call, SymBoolArgument, SymInt, SymIntArgument};
@@ -327,7 +328,7 @@ fn shown(guard: &str) -> String {
 
 /// Recursive-descent parser of guards, with the precedence of Python.
 struct Parser<'t, 'k> {
-    rest: &'t str,
+    text: Cursor<'t>,
     depth: usize,
     known: &'k mut Known,
     /// Whether it has `and` or `or`, of which Python computes both sides only if needed.
@@ -338,25 +339,14 @@ struct Parser<'t, 'k> {
 
 impl<'t, 'k> Parser<'t, 'k> {
     fn new(guard: &'t str, known: &'k mut Known) -> Self {
-        Parser { rest: guard, depth: 0, known, joins: false, divides: false }
-    }
-
-    fn eat(&mut self, text: &str) -> bool {
-        self.rest = self.rest.trim_start();
-        match self.rest.strip_prefix(text) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
+        Parser { text: Cursor::new(guard), depth: 0, known, joins: false, divides: false }
     }
 
     fn eat_word(&mut self, word: &str) -> bool {
-        self.rest = self.rest.trim_start();
-        match self.rest.strip_prefix(word) {
+        self.text.rest = self.text.rest.trim_start();
+        match self.text.rest.strip_prefix(word) {
             Some(rest) if !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') => {
-                self.rest = rest;
+                self.text.rest = rest;
                 true
             }
             _ => false,
@@ -366,7 +356,7 @@ impl<'t, 'k> Parser<'t, 'k> {
     /// A whole guard.
     fn guard(&mut self, to: &mut Translator<'_, '_>) -> Option<Number> {
         let value = self.either(to)?;
-        let is_whole = self.rest.trim().is_empty();
+        let is_whole = self.text.is_at_end();
         (is_whole && !(self.joins && self.divides)).then_some(value)
     }
 
@@ -405,7 +395,8 @@ impl<'t, 'k> Parser<'t, 'k> {
             return Some(Number::Computed(to.compute(self.known, operator, &[value])));
         }
         let value = self.sum(to)?;
-        let Some(sign) = ["==", "!=", "<=", ">=", "<", ">"].into_iter().find(|it| self.eat(it))
+        let Some(sign) =
+            ["==", "!=", "<=", ">=", "<", ">"].into_iter().find(|it| self.text.eat(it))
         else {
             return Some(value);
         };
@@ -417,9 +408,9 @@ impl<'t, 'k> Parser<'t, 'k> {
     fn sum(&mut self, to: &mut Translator<'_, '_>) -> Option<Number> {
         let mut value = self.product(to)?;
         loop {
-            let (operator, constant): (_, fn(i64, i64) -> Option<i64>) = if self.eat("+") {
+            let (operator, constant): (_, fn(i64, i64) -> Option<i64>) = if self.text.eat("+") {
                 (Operator::SYM_ADD, i64::checked_add)
-            } else if self.eat("-") {
+            } else if self.text.eat("-") {
                 (Operator::SYM_SUB, i64::checked_sub)
             } else {
                 return Some(value);
@@ -432,13 +423,13 @@ impl<'t, 'k> Parser<'t, 'k> {
     fn product(&mut self, to: &mut Translator<'_, '_>) -> Option<Number> {
         let mut value = self.power(to)?;
         loop {
-            let (operator, constant): (_, fn(i64, i64) -> Option<i64>) = if self.eat("//") {
+            let (operator, constant): (_, fn(i64, i64) -> Option<i64>) = if self.text.eat("//") {
                 (Operator::SYM_FLOORDIV, |_, _| None)
-            } else if self.eat("%") {
+            } else if self.text.eat("%") {
                 (Operator::EXECUTORCH_PRIM_MOD_SCALAR, |_, _| None)
-            } else if self.rest.trim_start().starts_with("**") {
+            } else if self.text.rest.trim_start().starts_with("**") {
                 return None;
-            } else if self.eat("*") {
+            } else if self.text.eat("*") {
                 (Operator::SYM_MUL, i64::checked_mul)
             } else {
                 return Some(value);
@@ -454,7 +445,7 @@ impl<'t, 'k> Parser<'t, 'k> {
     /// A power with a small constant exponent.
     fn power(&mut self, to: &mut Translator<'_, '_>) -> Option<Number> {
         let value = self.atom(to)?;
-        if !self.eat("**") {
+        if !self.text.eat("**") {
             return Some(value);
         }
         let Number::Constant(exponent @ 1..=8) = self.atom(to)? else { return None };
@@ -466,7 +457,7 @@ impl<'t, 'k> Parser<'t, 'k> {
     }
 
     fn atom(&mut self, to: &mut Translator<'_, '_>) -> Option<Number> {
-        if self.eat("-") {
+        if self.text.eat("-") {
             return match self.nested(to, Self::power)? {
                 Number::Constant(number) => number.checked_neg().map(Number::Constant),
                 computed @ Number::Computed(_) => {
@@ -475,22 +466,22 @@ impl<'t, 'k> Parser<'t, 'k> {
                 }
             };
         }
-        if self.eat("(") {
+        if self.text.eat("(") {
             let value = self.either(to)?;
-            return self.eat(")").then_some(value);
+            return self.text.eat(")").then_some(value);
         }
         for (name, operator) in [
             ("torch.sym_max", Operator::EXECUTORCH_PRIM_SYM_MAX_SCALAR),
             ("torch.sym_min", Operator::EXECUTORCH_PRIM_SYM_MIN_SCALAR),
         ] {
             if self.eat_word(name) {
-                if !self.eat("(") {
+                if !self.text.eat("(") {
                     return None;
                 }
                 let a = self.either(to)?;
-                let b = if self.eat(",") { self.either(to)? } else { return None };
+                let b = if self.text.eat(",") { self.either(to)? } else { return None };
                 let value = self.combine(to, operator, [a, b], |_, _| None)?;
-                return self.eat(")").then_some(value);
+                return self.text.eat(")").then_some(value);
             }
         }
         if self.eat_word("L") {
@@ -502,30 +493,29 @@ impl<'t, 'k> Parser<'t, 'k> {
     /// A size of an input, or an input that is an integer.
     fn input(&mut self, to: &mut Translator<'_, '_>) -> Option<Number> {
         let mut path = Vec::new();
-        while self.eat("[") {
-            let (key, rest) = self.rest.split_once(']')?;
+        while self.text.eat("[") {
+            let (key, rest) = self.text.rest.split_once(']')?;
             path.push(key.trim_matches('\''));
-            self.rest = rest;
+            self.text.rest = rest;
         }
         let input = to.input(&path)?;
-        if self.eat(".size()[") {
+        if self.text.eat(".size()[") {
             let dim = self.number()?;
-            return if self.eat("]") { to.size(self.known, input, dim) } else { None };
+            return if self.text.eat("]") { to.size(self.known, input, dim) } else { None };
         }
         match input {
-            Named::Number(value) if !self.rest.starts_with('.') => Some(Number::Computed(value)),
+            Named::Number(value) if !self.text.rest.starts_with('.') => {
+                Some(Number::Computed(value))
+            }
             _ => None,
         }
     }
 
     fn number(&mut self) -> Option<i64> {
-        self.rest = self.rest.trim_start();
-        let end = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
-        let (digits, rest) = self.rest.split_at_checked(end)?;
-        if rest.starts_with(['.', 'e', '_']) {
+        let digits = self.text.take_while(|byte| byte.is_ascii_digit());
+        if self.text.rest.starts_with(['.', 'e', '_']) {
             return None;
         }
-        self.rest = rest;
         digits.parse().ok()
     }
 

@@ -20,6 +20,7 @@ mod aliases;
 mod assemble;
 mod bind;
 mod control;
+mod cursor;
 mod flow;
 mod guards;
 mod names;

@@ -4,6 +4,7 @@
 //! `Mul(Integer(2), Symbol('s77', positive=True, integer=True))`, and earlier versions as `2*s77`.
 //! The front end needs the largest value: that of the expression for the ranges of its symbols.
 
+use super::cursor::Cursor;
 use super::schema::{Hint, RangeConstraint, SymExpr, SymInt, Text};
 use crate::error::Error;
 use alloc::collections::BTreeMap;
@@ -96,8 +97,8 @@ impl Symbols {
                 text.len()
             )));
         }
-        let mut parser = Parser { rest: text, symbols: self, depth: 0 };
-        let value = parser.sum().filter(|_| parser.rest.trim().is_empty());
+        let mut parser = Parser { text: Cursor::new(text), symbols: self, depth: 0 };
+        let value = parser.sum().filter(|_| parser.text.is_at_end());
         value.and_then(Interval::rounded).ok_or_else(|| {
             Error::Unsupported(format!(
                 "the size `{text}` has no bound; declare one with `torch.export.Dim` or \
@@ -131,38 +132,21 @@ fn symbol(text: &str) -> Option<&str> {
 
 /// Parser that evaluates an expression over intervals.
 struct Parser<'t> {
-    rest: &'t str,
+    text: Cursor<'t>,
     symbols: &'t Symbols,
     depth: usize,
 }
 
 impl<'t> Parser<'t> {
-    fn eat(&mut self, text: &str) -> bool {
-        self.rest = self.rest.trim_start();
-        match self.rest.strip_prefix(text) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
-    }
-
     fn word(&mut self) -> &'t str {
-        self.rest = self.rest.trim_start();
-        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.';
-        let end = self.rest.bytes().position(|byte| !is_part(byte)).unwrap_or(self.rest.len());
-        // The end is the start of a character: all bytes before it are ASCII.
-        let (word, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
-        self.rest = rest;
-        word
+        self.text.take_while(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.')
     }
 
     /// Whether a name and `=` follow.
     fn is_option(&self) -> bool {
-        let mut ahead = Parser { rest: self.rest, symbols: self.symbols, depth: 0 };
+        let mut ahead = Parser { depth: 0, ..*self };
         let word = ahead.word();
-        !word.is_empty() && ahead.eat("=")
+        !word.is_empty() && ahead.text.eat("=")
     }
 
     fn sum(&mut self) -> Option<Interval> {
@@ -172,9 +156,9 @@ impl<'t> Parser<'t> {
         }
         let mut value = self.product()?;
         loop {
-            if self.eat("+") {
+            if self.text.eat("+") {
                 value = value.plus(self.product()?)?;
-            } else if self.eat("-") {
+            } else if self.text.eat("-") {
                 value = value.plus(self.product()?.negated())?;
             } else {
                 self.depth -= 1;
@@ -186,11 +170,11 @@ impl<'t> Parser<'t> {
     fn product(&mut self) -> Option<Interval> {
         let mut value = self.power()?;
         loop {
-            if self.eat("//") {
+            if self.text.eat("//") {
                 value = value.over(self.power()?)?;
-            } else if self.eat("/") {
+            } else if self.text.eat("/") {
                 value = value.divided(self.power()?)?;
-            } else if self.eat("*") {
+            } else if self.text.eat("*") {
                 value = value.times(self.power()?)?;
             } else {
                 return Some(value);
@@ -200,49 +184,49 @@ impl<'t> Parser<'t> {
 
     fn power(&mut self) -> Option<Interval> {
         let value = self.atom()?;
-        if self.eat("**") { value.power(self.atom()?) } else { Some(value) }
+        if self.text.eat("**") { value.power(self.atom()?) } else { Some(value) }
     }
 
     fn atom(&mut self) -> Option<Interval> {
-        if self.eat("-") {
+        if self.text.eat("-") {
             self.depth += 1;
             let value = if self.depth > DEPTH { None } else { self.atom() };
             self.depth -= 1;
             return value.map(Interval::negated);
         }
-        if self.eat("(") {
+        if self.text.eat("(") {
             let value = self.sum()?;
-            return self.eat(")").then_some(value);
+            return self.text.eat(")").then_some(value);
         }
         let word = self.word();
-        if !self.eat("(") {
+        if !self.text.eat("(") {
             return match word.parse::<i64>() {
                 Ok(number) => Some(Interval::new(number, number)),
                 Err(_) => self.symbols.ranges.get(word).copied(),
             };
         }
         if word == "Symbol" {
-            let (_, rest) = self.rest.split_once('\'')?;
+            let (_, rest) = self.text.rest.split_once('\'')?;
             let (name, rest) = rest.split_once('\'')?;
             // Assumptions about the symbol follow.
             let (_, rest) = rest.split_once(')')?;
-            self.rest = rest;
+            self.text.rest = rest;
             return self.symbols.ranges.get(name).copied();
         }
         let mut args = Vec::new();
         loop {
             args.push(self.sum()?);
-            if !self.eat(",") {
+            if !self.text.eat(",") {
                 break;
             }
             // Options such as `evaluate=False` follow the operands.
             if self.is_option() {
-                let (_, rest) = self.rest.split_at_checked(self.rest.find(')')?)?;
-                self.rest = rest;
+                let (_, rest) = self.text.rest.split_at_checked(self.text.rest.find(')')?)?;
+                self.text.rest = rest;
                 break;
             }
         }
-        if !self.eat(")") {
+        if !self.text.eat(")") {
             return None;
         }
         function(word, &args)

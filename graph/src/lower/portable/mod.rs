@@ -107,7 +107,7 @@ pub fn run_some(graph: &mut Graph<'_>, chosen: &[bool]) -> Result<bool, Error> {
 ///
 /// # Errors
 /// The arguments of a call do not match its operator.
-#[cfg(feature = "pt2")]
+#[cfg(any(feature = "pt2", feature = "lazy"))]
 pub(crate) fn run_composites(
     graph: &mut Graph<'_>,
     varying: &VaryingDims,
