@@ -45,9 +45,7 @@ impl Graph {
         let mut given: Vec<Value> = Vec::with_capacity(inputs.len());
         for (index, tensor) in inputs.iter().enumerate() {
             let value = tensor.value();
-            let is_same =
-                |other: &Value| other.cell.id == value.cell.id && other.index == value.index;
-            if given.iter().any(is_same) {
+            if given.contains(&value) {
                 return Err(fail("a graph", format!("input {index} is given twice")));
             }
             if value.result().is_none() {

@@ -26,7 +26,7 @@ pub(super) struct Value {
 
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
-        self.cell.id == other.cell.id && self.index == other.index
+        self.id() == other.id()
     }
 }
 
@@ -211,6 +211,11 @@ impl Drop for Cell {
 impl Value {
     pub(super) fn first(cell: Arc<Cell>) -> Self {
         Value { cell, index: 0 }
+    }
+
+    /// Identifies the value: its cell and its index.
+    pub(super) fn id(&self) -> (u64, usize) {
+        (self.cell.id, self.index)
     }
 
     /// Dtype and shape. Indices are those of results.

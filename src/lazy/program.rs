@@ -18,7 +18,7 @@ pub(super) struct Plan<'a> {
     /// Tensors with elements that the calls read. Weights are compiled in, others are inputs.
     leaves: Vec<Leaf>,
     /// Index of each leaf, by its cell and result.
-    places: HashMap<(u64, usize), usize>,
+    indices: HashMap<(u64, usize), usize>,
     key: Vec<u64>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Plan<'a> {
             steps,
             outputs: outputs.to_vec(),
             leaves: Vec::new(),
-            places: HashMap::new(),
+            indices: HashMap::new(),
             key: Vec::new(),
         };
         for input in inputs {
@@ -97,20 +97,19 @@ impl<'a> Plan<'a> {
 
     /// The index of a tensor with elements. Adds it if it is new.
     fn leaf(&mut self, value: &Value, is_constant: bool) -> Option<usize> {
-        let place = (value.cell.id, value.index);
-        if let Some(at) = self.places.get(&place) {
+        if let Some(at) = self.indices.get(&value.id()) {
             return Some(*at);
         }
         let tensor = value.result()?;
         let at = self.leaves.len();
         self.leaves.push(Leaf { value: value.clone(), tensor, is_constant });
-        self.places.insert(place, at);
+        self.indices.insert(value.id(), at);
         Some(at)
     }
 
     fn reference(&mut self, value: &Value, numbers: &HashMap<u64, usize>, all_constant: bool) {
         // An input may be a tensor that was computed from calls.
-        let is_input = self.places.contains_key(&(value.cell.id, value.index));
+        let is_input = self.indices.contains_key(&value.id());
         match numbers.get(&value.cell.id).filter(|_| !is_input) {
             Some(at) => {
                 self.tag(Tag::Call);
@@ -195,13 +194,12 @@ impl<'a> Plan<'a> {
             if !leaf.is_constant {
                 graph.inputs.push(id);
             }
-            known.insert((leaf.value.cell.id, leaf.value.index), id);
+            known.insert(leaf.value.id(), id);
         }
         for (number, (cell, recorded)) in self.steps.iter().enumerate() {
             let mut find = |graph: &mut Graph<'_>, value: &Value| {
-                let place = (value.cell.id, value.index);
                 // Every argument is a leaf or the result of an earlier call.
-                *known.entry(place).or_insert_with(|| push(graph, GraphValue::None))
+                *known.entry(value.id()).or_insert_with(|| push(graph, GraphValue::None))
             };
             let mut args: Vec<ValueId> = Vec::with_capacity(recorded.args.len() + 1);
             for arg in &recorded.args {
@@ -221,8 +219,7 @@ impl<'a> Plan<'a> {
             graph.nodes.push(Node { id, ..Node::new(recorded.operator, args) });
         }
         for output in &self.outputs {
-            let place = (output.cell.id, output.index);
-            graph.outputs.extend(known.get(&place));
+            graph.outputs.extend(known.get(&output.id()));
         }
         graph
     }

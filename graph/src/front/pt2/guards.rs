@@ -14,7 +14,7 @@ use super::translator::{Named, Translator};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::operators::Operator;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -37,6 +37,8 @@ const ASSUMED_LEAST: i64 = 2;
 struct Known {
     constants: BTreeMap<i64, ValueId>,
     calls: BTreeMap<(&'static str, Vec<ValueId>), ValueId>,
+    /// Conditions that are checked.
+    checked: BTreeSet<ValueId>,
 }
 
 /// Value of an expression.
@@ -75,6 +77,7 @@ impl<'j, 'p> Translator<'j, 'p> {
                 let Some(symbol) = super::symbols::name(size) else { continue };
                 if let Some((other, before)) = symbols.get(symbol) {
                     let condition = self.compare(&mut known, "==", value, *other);
+                    known.checked.insert(condition);
                     self.assert(condition, &format!("{text} == {before}"));
                     continue;
                 }
@@ -100,7 +103,9 @@ impl<'j, 'p> Translator<'j, 'p> {
             // A part of a guard that is left out adds calls that nothing reads.
             if guard.len() <= MAX_LENGTH {
                 let mut parser = Parser::new(guard, &mut known);
-                if let Some(Number::Computed(condition)) = parser.guard(self) {
+                if let Some(Number::Computed(condition)) = parser.guard(self)
+                    && known.checked.insert(condition)
+                {
                     self.assert(condition, &shown(guard));
                 }
             }
@@ -256,6 +261,9 @@ impl<'j, 'p> Translator<'j, 'p> {
             ">=" => Operator::EXECUTORCH_PRIM_GE_SCALAR,
             _ => Operator::EXECUTORCH_PRIM_EQ_SCALAR,
         };
+        // Equality has no order, so that a guard on equal sizes finds the check of both dims.
+        let is_equality = matches!(sign, "==" | "!=");
+        let [a, b] = if is_equality { [a.min(b), a.max(b)] } else { [a, b] };
         let holds = self.compute(known, operator, &[a, b]);
         if sign != "!=" {
             return holds;
