@@ -144,12 +144,7 @@ fn bytes_match_pytorch() {
 #[cfg(feature = "vulkan")]
 fn gpus_match_pytorch() {
     if device::device_is_there() {
-        // A gap that docs/from-pytorch.md names: its slice ends at an element of a tensor.
-        let lacks = |path: &Path| path.to_string_lossy().contains("guards");
-        check_all(ON_GPUS, |path| match lacks(path) {
-            true => plain().run_on(RunOn::Cpu).load(path),
-            false => device::on_device().threads(1).load(path),
-        });
+        check_all(ON_GPUS, |path| device::on_device().threads(1).load(path));
     }
 }
 

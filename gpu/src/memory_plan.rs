@@ -170,6 +170,17 @@ pub(crate) fn plan_memory(
             touch(*old, end)?;
         }
     }
+    // An integer that only a run knows is 0 here if no bound was found, and so may be a size. No
+    // step tells when the tensor is used.
+    for id in graph.nodes.iter().flat_map(|node| node.args.last()).flat_map(|out| graph.items(out))
+    {
+        let Some(Value::Tensor(tensor)) = graph.values.get(*id) else { continue };
+        let is_empty = state.tensor(*id).is_ok_and(|it| it.numel() == 0);
+        if is_empty && !tensor.sizes.contains(&0) {
+            touch(*id, 0)?;
+            touch(*id, end)?;
+        }
+    }
     let mut roots: Vec<TensorId> = lives.keys().copied().collect();
     roots.sort_unstable();
     let mut plan = MemoryPlan::default();

@@ -13,6 +13,7 @@ mod prefixes;
 mod prologue;
 mod recurrent;
 mod rotary;
+mod rounded_state;
 mod separable;
 mod silu;
 
@@ -28,6 +29,7 @@ use torchlet_graph::passes::{epilogue, pieces};
 /// Rewrites a delegate's graph into an equivalent one with fewer calls. This runs at load time, so
 /// traces show the rewritten calls.
 pub fn run(graph: &mut Graph<'_>) {
+    rounded_state::round(graph);
     dynamic::split(graph);
     codes::keep(graph);
     channels_last::run(graph);

@@ -71,9 +71,11 @@
 //! `tosa.*` operators have TOSA's exact integer arithmetic; their meaning is that of the TOSA 1.0
 //! specification. Images are channels-last; attributes that are constant in TOSA are integers.
 
+pub mod aten;
 mod defaults;
 mod describe;
 mod shared;
+pub mod views;
 
 pub use describe::{ArgumentCount, ArgumentSet, Batching, DataDependent, Kind, Parameter, Traits};
 pub(crate) use describe::{Cost, Integers, MemoryLayout, Outputs, Range, Saturation, Shape};

@@ -16,6 +16,7 @@ use torchlet_core::rules::{View, view_sizes};
 use torchlet_core::{ScalarType, TensorInfo};
 use torchlet_graph::infer::TensorType;
 use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::views::WriteBack;
 
 /// Held while handles of a storage change. Nothing is computed meanwhile.
 static CHANGES: Mutex<()> = Mutex::new(());
@@ -265,18 +266,6 @@ impl Drop for Handle {
     }
 }
 
-/// Views that have the elements of their input in the same order, if they have as many.
-const SHAPE_ONLY: &[Operator] = &[
-    Operator::ALIAS_COPY,
-    Operator::DETACH_COPY,
-    Operator::EXPAND_COPY,
-    Operator::SQUEEZE_COPY,
-    Operator::SQUEEZE_COPY_DIM,
-    Operator::SQUEEZE_COPY_DIMS,
-    Operator::UNSQUEEZE_COPY,
-    Operator::VIEW_COPY,
-];
-
 /// Maximum number of writes to different parts of a tensor among which an earlier write to the same
 /// part is found.
 const MAX_PARTS: usize = 32;
@@ -337,59 +326,40 @@ impl ViewStep {
 
     /// Returns `old` with the elements that the view selects replaced by `new`.
     fn written(&self, old: Value, new: Value) -> Result<Value, Error> {
-        use Operator as O;
-        let scatter = match self.operator {
-            O::SLICE_COPY_TENSOR => Some(O::SLICE_SCATTER),
-            O::SELECT_COPY_INT => Some(O::SELECT_SCATTER),
-            O::DIAGONAL_COPY => Some(O::DIAGONAL_SCATTER),
-            _ => None,
-        };
+        let unsupported =
+            || fail(self.operator.name(), "writing through this view is not supported");
         let (own, view) = (old.tensor_type().clone(), new.tensor_type().clone());
-        let made = if let Some(scatter) = scatter {
-            let old = without_overwritten(&old, scatter, &self.args)?.unwrap_or(old);
-            let args = [Given::Value(old), Given::Value(new)].into_iter();
-            call(None, scatter, args.chain(self.args.iter().cloned()).collect())
-        } else if let Some(order) = self.order(own.sizes.len()) {
-            let mut inverse = vec![0i64; order.len()];
-            for (to, from) in order.iter().enumerate() {
-                if let Some(slot) = inverse.get_mut(*from) {
-                    *slot = to as i64;
+        let write_back = WriteBack::of(self.operator, own.sizes.len(), integers(&self.args));
+        let made = match write_back.ok_or_else(unsupported)? {
+            WriteBack::Scatter(scatter) => {
+                let old = without_overwritten(&old, scatter, &self.args)?.unwrap_or(old);
+                let args = [Given::Value(old), Given::Value(new)].into_iter();
+                call(None, scatter, args.chain(self.args.iter().cloned()).collect())?
+            }
+            WriteBack::Permute(order) => {
+                let args = vec![Given::Value(new), Given::Ints(order)];
+                call(None, Operator::PERMUTE_COPY, args)?
+            }
+            WriteBack::Reshape => {
+                let count = |of: &TensorType| of.shape().iter().product::<usize>();
+                let sizes: Vec<i64> = own.sizes.iter().map(|size| (*size).into()).collect();
+                if count(&own) != count(&view) || view_sizes(count(&own), &sizes).is_none() {
+                    return Err(unsupported());
                 }
+                call(None, Operator::VIEW_COPY, vec![Given::Value(new), Given::Ints(sizes)])?
             }
-            call(None, O::PERMUTE_COPY, vec![Given::Value(new), Given::Ints(inverse)])
-        } else {
-            let count = |of: &TensorType| of.shape().iter().product::<usize>();
-            let sizes: Vec<i64> = own.sizes.iter().map(|size| (*size).into()).collect();
-            let is_shape_only = SHAPE_ONLY.contains(&self.operator);
-            let fits = count(&own) == count(&view) && view_sizes(count(&own), &sizes).is_some();
-            if !is_shape_only || !fits {
-                let reason = "writing through this view is not supported";
-                return Err(fail(self.operator.name(), reason));
-            }
-            call(None, O::VIEW_COPY, vec![Given::Value(new), Given::Ints(sizes)])
+            _ => return Err(unsupported()),
         };
-        made?.into_iter().next().ok_or_else(|| fail(self.operator.name(), "expected a result"))
+        made.into_iter().next().ok_or_else(|| fail(self.operator.name(), "expected a result"))
     }
+}
 
-    /// The order of dims, if the view permutes them.
-    fn order(&self, rank: usize) -> Option<Vec<usize>> {
-        use Operator as O;
-        let dim = |dim: i64| torchlet_core::rules::normalize_dim(dim, rank);
-        let mut order: Vec<usize> = (0..rank).collect();
-        match (self.operator, &self.args[..]) {
-            (O::PERMUTE_COPY, [Given::Ints(dims)]) => {
-                return dims.iter().map(|it| dim(*it)).collect();
-            }
-            (O::TRANSPOSE_COPY_INT, [Given::Int(a), Given::Int(b)]) => {
-                let (a, b) = (dim(*a)?, dim(*b)?);
-                if a.max(b) < rank {
-                    order.swap(a, b);
-                }
-            }
-            (O::T_COPY, _) => order.reverse(),
-            _ => return None,
-        }
-        Some(order)
+/// The integers among the arguments behind a tensor, by position in the call.
+pub(super) fn integers(args: &[Given]) -> impl Fn(usize) -> Option<Vec<i64>> {
+    |argument| match args.get(argument.checked_sub(1)?)? {
+        Given::Int(number) => Some(vec![*number]),
+        Given::Ints(numbers) => Some(numbers.clone()),
+        _ => None,
     }
 }
 

@@ -8,6 +8,7 @@ use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Scalar, ScalarType, TensorInfo};
 use torchlet_graph::graph::{Graph, Tensor as GraphTensor, Value as GraphValue, ValueId};
 use torchlet_graph::infer::{TensorType, infer, is_inferred};
+use torchlet_graph::operators::aten::{self, Memory};
 use torchlet_graph::operators::{Kind, Operator, Parameter};
 
 /// Returns the error of a call.
@@ -32,50 +33,6 @@ const OVERLOADS: [&str; 13] = [
     "input",
 ];
 
-/// Operators whose names in PyTorch differ from those of the descriptions.
-const RENAMED: &[(&str, Operator)] = &[
-    ("absolute", Operator::ABS),
-    ("adaptive_avg_pool2d", Operator::ADAPTIVE_AVG_POOL2D),
-    ("adaptive_avg_pool3d", Operator::ADAPTIVE_AVG_POOL3D),
-    ("broadcast_to", Operator::EXPAND_COPY),
-    ("clip", Operator::CLAMP),
-    ("concat", Operator::CAT),
-    ("detach", Operator::DETACH_COPY),
-    ("diagonal", Operator::DIAGONAL_COPY),
-    ("divide", Operator::DIV_TENSOR),
-    ("expand", Operator::EXPAND_COPY),
-    ("ger", Operator::OUTER),
-    ("greater", Operator::GT_TENSOR),
-    ("greater_equal", Operator::GE_TENSOR),
-    ("less", Operator::LT_TENSOR),
-    ("less_equal", Operator::LE_TENSOR),
-    ("moveaxis", Operator::MOVEDIM),
-    ("multiply", Operator::MUL_TENSOR),
-    ("mv", Operator::MATMUL),
-    ("negative", Operator::NEG),
-    ("not_equal", Operator::NE_TENSOR),
-    ("permute", Operator::PERMUTE_COPY),
-    ("select", Operator::SELECT_COPY_INT),
-    ("slice", Operator::SLICE_COPY_TENSOR),
-    ("split", Operator::SPLIT_COPY_TENSOR),
-    ("split.sizes", Operator::SPLIT_WITH_SIZES_COPY),
-    ("split_with_sizes", Operator::SPLIT_WITH_SIZES_COPY),
-    ("squeeze", Operator::SQUEEZE_COPY),
-    ("squeeze.dim", Operator::SQUEEZE_COPY_DIM),
-    ("squeeze.dims", Operator::SQUEEZE_COPY_DIMS),
-    ("sub", Operator::SUB_TENSOR),
-    ("subtract", Operator::SUB_TENSOR),
-    ("swapaxes", Operator::TRANSPOSE_COPY_INT),
-    ("swapdims", Operator::TRANSPOSE_COPY_INT),
-    ("t", Operator::T_COPY),
-    ("transpose", Operator::TRANSPOSE_COPY_INT),
-    ("true_divide", Operator::DIV_TENSOR),
-    ("unbind", Operator::UNBIND_COPY_INT),
-    ("unfold", Operator::UNFOLD_COPY),
-    ("unsqueeze", Operator::UNSQUEEZE_COPY),
-    ("view", Operator::VIEW_COPY),
-];
-
 /// Operators that a name may mean.
 pub(super) struct Named<'a> {
     name: &'a str,
@@ -96,31 +53,13 @@ pub(super) fn resolve(name: &str) -> Result<Named<'_>, Error> {
         Some((base, overload)) => (base, Some(overload)),
         None => (plain, None),
     };
-    let renamed = |name: &str| RENAMED.iter().find(|(own, _)| *own == name).map(|it| it.1);
     let mut operators: Vec<Operator> = match overload {
-        Some(overload) => {
-            let own = renamed(plain);
-            let own = own.or_else(|| match overload {
-                "default" | "Tensor" | "int" => renamed(base),
-                _ => None,
-            });
-            let own = own.or_else(|| Operator::named(&format!("aten.{plain}")));
-            own.or_else(|| Operator::named(name)).into_iter().collect()
+        Some(_) => {
+            let own = aten::named(&format!("aten.{plain}")).or_else(|| aten::named(name));
+            let own = own.filter(|own| own.memory != Memory::Overwritten);
+            own.map(|own| own.operator).into_iter().collect()
         }
-        None => {
-            let other = RENAMED.iter().filter(|(own, _)| {
-                own.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-            });
-            let mut found: Vec<Operator> = other.map(|it| it.1).collect();
-            let mut others: Vec<Operator> =
-                found.iter().flat_map(|own| overloads(family(*own))).collect();
-            if found.is_empty() {
-                others = overloads(&format!("aten.{base}"));
-            }
-            others.retain(|other| !found.contains(other));
-            found.extend(others);
-            found
-        }
+        None => overloads(&format!("aten.{base}")),
     };
     if operators.is_empty() {
         return Err(fail(name, "no such operator"));
@@ -167,19 +106,21 @@ fn family(operator: Operator) -> &'static str {
     operator.name().rsplit_once('.').map_or(operator.name(), |(base, _)| base)
 }
 
-/// The overloads of an operator, the most usual ones first.
+/// The operators of a name without an overload, the most usual overloads first.
 fn overloads(base: &str) -> Vec<Operator> {
-    let overload = |operator: &Operator| {
-        let name = operator.name().strip_prefix(base)?.strip_prefix('.')?;
-        (!name.contains('.')).then_some(name)
-    };
-    let mut found: Vec<Operator> = Operator::all().filter(|it| overload(it).is_some()).collect();
-    let rank = |operator: &Operator| {
-        let own = overload(operator);
-        OVERLOADS.iter().position(|it| Some(*it) == own).unwrap_or(OVERLOADS.len())
+    let mut found = aten::overloads(base);
+    let rank = |(own, _): &(&str, Operator)| {
+        OVERLOADS.iter().position(|overload| overload == own).unwrap_or(OVERLOADS.len())
     };
     found.sort_by_key(rank);
-    found
+    // Several overloads may mean one operator.
+    let mut operators: Vec<Operator> = Vec::with_capacity(found.len());
+    for (_, operator) in found {
+        if !operators.contains(&operator) {
+            operators.push(operator);
+        }
+    }
+    operators
 }
 
 /// Whether the kinds of arguments are those of an operator's parameters.

@@ -1,6 +1,6 @@
 //! [`Tensor`]: creation, calls, views, in-place operators, reading.
 
-use super::handle::{Handle, Slot, ViewStep, reshaped};
+use super::handle::{Handle, Slot, ViewStep, integers, reshaped};
 use super::node::{Cell, Given, Value};
 use super::record::{call, fail, record, resolve};
 use super::{Arg, Device};
@@ -11,6 +11,8 @@ use std::sync::Arc;
 use torchlet_core::rules::{View, normalize_dim};
 use torchlet_core::{Element, ScalarType};
 use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::aten::{Memory, shareable_memory};
+use torchlet_graph::operators::views::permutation;
 
 /// A tensor whose elements are computed when they are read.
 ///
@@ -241,7 +243,7 @@ impl Tensor {
         if !named.copies && IN_PLACE_VIEWS.contains(&operator) {
             return self.become_view(operator, args);
         }
-        if operator == Operator::CONTIGUOUS || VIEWS.contains(&operator) {
+        if shareable_memory(operator) != Memory::Separate {
             return Err(fail(name, "no in-place form exists"));
         }
         self.overwrite(operator, args)
@@ -408,7 +410,7 @@ pub(super) fn apply(
     if is_same {
         return Ok(vec![tensor.clone()]);
     }
-    let is_view = VIEWS.contains(&operator);
+    let is_view = makes_views(operator) && made.len() == 1;
     let shares = match operator {
         O::VIEW_COPY | O::VIEW_AS | O::UNFLATTEN | O::RESHAPE | O::FLATTEN => {
             let sizes = made.first().map(|value| value.tensor_type().sizes.clone());
@@ -438,38 +440,12 @@ pub(super) fn apply(
             let args = vec![Given::Ints(sizes), Given::Bool(false)];
             ViewStep { operator: O::EXPAND_COPY, args }
         }
-        (O::MOVEDIM | O::MT | O::NUMPY_T, _) => {
-            let order = moved(operator, &rest, tensor.rank());
-            let order = order.ok_or_else(|| fail(operator.name(), "a dim is out of range"))?;
-            ViewStep { operator: O::PERMUTE_COPY, args: vec![Given::Ints(order)] }
-        }
-        _ => ViewStep { operator, args: rest },
+        _ => match permutation(operator, tensor.rank(), integers(&rest)) {
+            Some(order) => ViewStep { operator: O::PERMUTE_COPY, args: vec![Given::Ints(order)] },
+            None => ViewStep { operator, args: rest },
+        },
     };
     Ok(vec![view(&handle, step)?])
-}
-
-/// The order of dims after `movedim`, `mT` or `T`.
-fn moved(operator: Operator, args: &[Given], rank: usize) -> Option<Vec<i64>> {
-    let mut order: Vec<usize> = (0..rank).collect();
-    match (operator, args) {
-        (Operator::NUMPY_T, _) => order.reverse(),
-        (Operator::MT, _) => order.swap(rank.checked_sub(2)?, rank - 1),
-        (_, [Given::Ints(from), Given::Ints(to)]) => {
-            let dims = |dims: &[i64]| -> Option<Vec<usize>> {
-                dims.iter().map(|dim| normalize_dim(*dim, rank)).collect()
-            };
-            let (from, to) = (dims(from)?, dims(to)?);
-            let mut others = (0..rank).filter(|dim| !from.contains(dim));
-            for (at, slot) in order.iter_mut().enumerate() {
-                *slot = match to.iter().position(|dim| *dim == at) {
-                    Some(position) => *from.get(position)?,
-                    None => others.next()?,
-                };
-            }
-        }
-        _ => return None,
-    }
-    Some(order.into_iter().map(|dim| dim as i64).collect())
 }
 
 /// Views that have an in-place form, which changes the shape of the tensor only.
@@ -483,33 +459,10 @@ const IN_PLACE_VIEWS: &[Operator] = &[
     Operator::UNSQUEEZE_COPY,
 ];
 
-/// Operators whose result shares the memory of the first argument.
-const VIEWS: &[Operator] = &[
-    Operator::ALIAS_COPY,
-    Operator::DETACH_COPY,
-    Operator::DIAGONAL_COPY,
-    Operator::EXPAND_AS,
-    Operator::EXPAND_COPY,
-    Operator::FLATTEN,
-    Operator::MOVEDIM,
-    Operator::MT,
-    Operator::NARROW,
-    Operator::NUMPY_T,
-    Operator::PERMUTE_COPY,
-    Operator::RESHAPE,
-    Operator::SELECT_COPY_INT,
-    Operator::SLICE_COPY_TENSOR,
-    Operator::SQUEEZE_COPY,
-    Operator::SQUEEZE_COPY_DIM,
-    Operator::SQUEEZE_COPY_DIMS,
-    Operator::T_COPY,
-    Operator::TRANSPOSE_COPY_INT,
-    Operator::UNFLATTEN,
-    Operator::UNFOLD_COPY,
-    Operator::UNSQUEEZE_COPY,
-    Operator::VIEW_AS,
-    Operator::VIEW_COPY,
-];
+/// Whether the result of an operator can be a view of the first argument.
+fn makes_views(operator: Operator) -> bool {
+    matches!(shareable_memory(operator), Memory::View | Memory::ViewIfContiguous)
+}
 
 /// The views that an operator with a list of results returns.
 fn parts(operator: Operator, args: &[Given], made: &[Value], rank: usize) -> Option<Vec<ViewStep>> {
@@ -570,9 +523,6 @@ fn strided(step: &ViewStep, view: View) -> Option<View> {
     match (step.operator, &step.args[..]) {
         (O::ALIAS_COPY | O::DETACH_COPY, _) => Some(view),
         (O::PERMUTE_COPY, [Ints(dims)]) => view.permute(dims),
-        (O::TRANSPOSE_COPY_INT, [Int(a), Int(b)]) => view.transpose(*a, *b),
-        (O::T_COPY, _) if view.rank() < 2 => Some(view),
-        (O::T_COPY, _) => view.transpose(0, 1),
         (O::SELECT_COPY_INT, [Int(dim), Int(index)]) => view.select(*dim, *index),
         (O::SLICE_COPY_TENSOR, [Int(dim), start @ (Int(_) | Absent), end, Int(by)]) => {
             view.slice(*dim, optional(start), optional(end), *by)

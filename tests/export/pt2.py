@@ -136,6 +136,20 @@ class Counter(nn.Module):
         return self.total * 2, before
 
 
+class NarrowState(nn.Module):
+    """bfloat16 state, which would drift if it was kept in a wider type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.full((3,), 254.0, dtype=torch.bfloat16))
+        self.register_buffer("rows", torch.ones(2, 3, dtype=torch.bfloat16))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.count.add_(1)
+        self.rows[1].add_(x.bfloat16(), alpha=0.0079)
+        return self.count.float(), self.rows.float()
+
+
 class InPlace(nn.Module):
     """Writes to tensors and to views of them."""
 
@@ -407,6 +421,9 @@ def programs() -> list[Program]:
                 (guarded(6, 6, 2, 5), " <= 3"),
                 ((torch.full((6, 2), -9.0), *guarded(6, 6, 2)[1:]), "x is above -9"),
             ],
+        ),
+        Program(
+            "narrow_state", NarrowState(), [(torch.ones(3) * n,) for n in range(1, 9)]
         ),
     ]
 

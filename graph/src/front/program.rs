@@ -123,17 +123,27 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
                     Access::InPlace(target) => {
                         return args.get(target).copied().into_iter().collect();
                     }
-                    Access::Unknown => 0,
+                    Access::Unknown => {
+                        // Kernels declare the scalars that they write.
+                        let first = self.vocabulary.first_number(name, overload);
+                        let args = args.iter().copied().enumerate();
+                        let args = args.filter(|(at, arg)| *at >= first || !self.is_scalar(*arg));
+                        return args.flat_map(|(_, arg)| self.method.with_items(arg)).collect();
+                    }
                 }
             }
             Instruction::Delegate { delegate, .. } => {
                 self.delegate(*delegate).map_or(0, |graph| graph.inputs.len())
             }
-            Instruction::Move { .. } => 0,
+            Instruction::Move { to, .. } => return self.method.with_items(*to).collect(),
             Instruction::JumpFalse { .. } | Instruction::Free { .. } => return Vec::new(),
         };
         let written = instruction.values().skip(from);
         written.flat_map(|value| self.method.with_items(value)).collect()
+    }
+
+    fn is_scalar(&self, value: usize) -> bool {
+        matches!(self.method.values.get(value), Some(MethodValue::Scalar(_)))
     }
 
     fn delegate(&self, index: usize) -> Option<&'m Graph<'p>> {

@@ -8,10 +8,10 @@
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
+use crate::operators::views::WriteBack;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
-use torchlet_core::rules::normalize_dim;
 
 /// Views with several outputs, which are not computed again one by one. Those of fixed shapes are
 /// slices instead.
@@ -197,107 +197,51 @@ fn written(
     view: &View,
     new: ValueId,
 ) -> Result<ValueId, Error> {
-    let rest = |at: usize| view.rest.get(at).copied();
-    let scatter = match view.operator {
-        Operator::SLICE_TENSOR | Operator::SLICE_COPY_TENSOR => Some(Operator::SLICE_SCATTER),
-        Operator::SELECT_INT | Operator::SELECT_COPY_INT => Some(Operator::SELECT_SCATTER),
-        Operator::DIAGONAL_COPY => Some(Operator::DIAGONAL_SCATTER),
-        _ => None,
+    let rank = graph.tensor(old).map_or(0, |tensor| tensor.sizes.len());
+    let write_back = WriteBack::of(view.operator, rank, |argument| {
+        let id = view.rest.get(argument.checked_sub(1)?)?;
+        match graph.values.get(*id) {
+            Some(Value::Int(dim)) => Some(vec![*dim]),
+            Some(Value::IntList(dims)) => Some(dims.clone()),
+            _ => None,
+        }
+    });
+    let dtype = |id: ValueId| graph.tensor(id).map(|tensor| tensor.scalar_type);
+    let write_back = match write_back {
+        Some(WriteBack::Reshape) if !has_as_many(graph, old, new) => None,
+        // The real part of a real tensor is the tensor itself.
+        None if view.operator == Operator::REAL && dtype(old) == dtype(new) => {
+            Some(WriteBack::Reshape)
+        }
+        other => other,
     };
     let out = like(graph, old);
-    if let Some(scatter) = scatter {
-        call(graph, id, scatter, &[&[old, new], &view.rest[..]].concat(), out);
-        return Ok(out);
-    }
-    let rank = graph.tensor(old).map_or(0, |tensor| tensor.sizes.len());
-    let order = match view.operator {
-        Operator::PERMUTE_COPY | Operator::PERMUTE => {
-            rest(0).and_then(|dims| permutation(graph, dims, rank))
+    match write_back {
+        Some(WriteBack::Scatter(scatter)) => {
+            call(graph, id, scatter, &[&[old, new], &view.rest[..]].concat(), out);
         }
-        Operator::TRANSPOSE_COPY_INT => swap(graph, rest(0), rest(1), rank),
-        Operator::T_COPY | Operator::NUMPY_T => Some((0..rank).rev().collect()),
-        Operator::MT => last_swapped(rank),
-        _ => None,
-    };
-    if let Some(order) = order {
-        let mut inverse = vec![0; rank];
-        for (to, from) in order.iter().enumerate() {
-            if let Some(slot) = inverse.get_mut(*from) {
-                *slot = to as i64;
-            }
+        Some(WriteBack::Permute(order)) => {
+            let dims = push(graph, Value::IntList(order));
+            call(graph, id, Operator::PERMUTE_COPY, &[new, dims], out);
         }
-        let dims = push(graph, Value::IntList(inverse));
-        call(graph, id, Operator::PERMUTE_COPY, &[new, dims], out);
-        return Ok(out);
+        Some(WriteBack::Reshape) => {
+            let sizes = sizes(graph, id, old);
+            call(graph, id, Operator::VIEW_COPY, &[new, sizes], out);
+        }
+        None => {
+            let view = view.operator.name();
+            return Err(Error::Unsupported(format!("a write through a view by {view}")));
+        }
     }
-    if keeps_elements(graph, view.operator, old, new) {
-        let sizes = sizes(graph, id, old);
-        call(graph, id, Operator::VIEW_COPY, &[new, sizes], out);
-        return Ok(out);
-    }
-    Err(Error::Unsupported(format!("a write through a view by {}", view.operator.name())))
+    Ok(out)
 }
 
-/// Whether a view has the elements of its input, in the same order.
-fn keeps_elements(graph: &Graph<'_>, operator: Operator, old: ValueId, new: ValueId) -> bool {
+/// Whether two tensors have equally many elements.
+fn has_as_many(graph: &Graph<'_>, one: ValueId, other: ValueId) -> bool {
     let count = |id: ValueId| -> Option<usize> {
         graph.tensor(id)?.sizes.iter().try_fold(1usize, |count, size| count.checked_mul(*size))
     };
-    let by_shape = [
-        Operator::VIEW_COPY,
-        Operator::RESHAPE,
-        Operator::FLATTEN,
-        Operator::UNFLATTEN,
-        Operator::EXPAND_COPY,
-        Operator::VIEW_AS,
-        Operator::CONTIGUOUS,
-        Operator::DROPOUT,
-        Operator::TO_DEVICE,
-        Operator::TO_DTYPE,
-        Operator::TO_DTYPE_LAYOUT,
-        Operator::TO_OTHER,
-        Operator::TYPE_AS,
-    ];
-    let dtype = |id: ValueId| graph.tensor(id).map(|tensor| tensor.scalar_type);
-    // The real part of a real tensor is the tensor itself.
-    let is_itself = operator == Operator::REAL && dtype(old) == dtype(new);
-    let keeps = by_shape.contains(&operator) || operator.traits().is_view || is_itself;
-    keeps && count(old).is_some() && count(old) == count(new)
-}
-
-fn permutation(graph: &Graph<'_>, dims: ValueId, rank: usize) -> Option<Vec<usize>> {
-    let Some(Value::IntList(dims)) = graph.values.get(dims) else { return None };
-    let order: Vec<usize> =
-        dims.iter().map(|dim| normalize_dim(*dim, rank)).collect::<Option<_>>()?;
-    (order.len() == rank && (0..rank).all(|dim| order.contains(&dim))).then_some(order)
-}
-
-/// The order of dims in which the last two are swapped.
-fn last_swapped(rank: usize) -> Option<Vec<usize>> {
-    let mut order: Vec<usize> = (0..rank).collect();
-    match &mut order[..] {
-        [.., a, b] => core::mem::swap(a, b),
-        _ => return None,
-    }
-    Some(order)
-}
-
-fn swap(
-    graph: &Graph<'_>,
-    a: Option<ValueId>,
-    b: Option<ValueId>,
-    rank: usize,
-) -> Option<Vec<usize>> {
-    let dim = |id: Option<ValueId>| match graph.values.get(id?) {
-        Some(Value::Int(dim)) => normalize_dim(*dim, rank),
-        _ => None,
-    };
-    let mut order: Vec<usize> = (0..rank).collect();
-    let (a, b) = (dim(a)?, dim(b)?);
-    if a.max(b) < order.len() {
-        order.swap(a, b);
-    }
-    Some(order)
+    count(one).is_some() && count(one) == count(other)
 }
 
 /// Returns the sizes of a tensor as a list.

@@ -8,8 +8,8 @@
 //! - The training form has in-place operators and views, which `aliases` makes functional.
 //! - After `run_decompositions()`, calls are functional operators of core ATen.
 //!
-//! `signature` converts inputs and outputs, `nodes` the calls, `bind` their arguments, `names` the
-//! names of operators, `control` conditionals and loops, and `guards` conditions on sizes; `flow`
+//! `signature` converts inputs and outputs, `nodes` the calls, `bind` their arguments,
+//! `control` conditionals and loops, and `guards` conditions on sizes; `flow`
 //! lists jumps and checks. `symbols` bounds symbolic sizes, and `assemble` makes a method of the
 //! graph. Nothing is unpickled.
 //!
@@ -23,7 +23,6 @@ mod control;
 mod cursor;
 mod flow;
 mod guards;
-mod names;
 mod nodes;
 mod schema;
 mod signature;

@@ -2,7 +2,6 @@
 
 use super::aliases::{AliasId, View};
 use super::bind::{STRIDED, assign, is_scalar, with_scalar};
-use super::names::{Effect, Resolved, resolve};
 use super::schema::{
     Argument, Graph as Source, Hint, Name, NamedArgument, Node as Call, OptionalTensor, SymExpr,
     SymInt, SymIntArgument, TensorMeta, Text,
@@ -14,6 +13,7 @@ use crate::error::Error;
 use crate::graph::{Node, Tensor, Value, ValueId};
 use crate::lower::portable::narrow_end;
 use crate::operators::Operator;
+use crate::operators::aten::{self, Memory};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -100,7 +100,7 @@ impl<'j, 'p> Translator<'j, 'p> {
         if let Some(done) = self.control_flow(source, name, call)? {
             return Ok(done);
         }
-        let Resolved { mut operator, effect } = resolve(name).ok_or_else(unsupported)?;
+        let aten::Named { mut operator, memory } = aten::named(name).ok_or_else(unsupported)?;
         let given = assign(operator.parameters(), &call.inputs)?;
         let second = given.get(1).copied().flatten();
         if second.is_some_and(is_scalar)
@@ -120,20 +120,20 @@ impl<'j, 'p> Translator<'j, 'p> {
             },
             _ => None,
         };
-        if effect == Effect::InPlace {
+        if memory == Memory::Overwritten {
             let (alias, tensor) = target.ok_or_else(unsupported)?;
             return self.in_place(source, call, (operator, args), alias, &tensor.name);
         }
-        let shares = match (effect, target) {
-            (Effect::View, Some(_)) => true,
-            (Effect::ViewIfContiguous, Some((_, tensor))) => {
+        let shares = match (memory, target) {
+            (Memory::View, Some(_)) => true,
+            (Memory::ViewIfContiguous, Some((_, tensor))) => {
                 // Copies are contiguous; views of tensors that are not contiguous are not.
                 let is_contiguous =
                     |name: &str| source.tensor_values.get(name).is_some_and(is_contiguous);
                 let out = call.outputs.iter().flat_map(|output| names(output)).next();
                 is_contiguous(&tensor.name) || !out.is_some_and(is_contiguous)
             }
-            (Effect::ViewIfSame, Some((_, tensor))) => self.is_unchanged(source, tensor, call),
+            (Memory::ViewIfSame, Some((_, tensor))) => self.is_unchanged(source, tensor, call),
             _ => false,
         };
         let results = self.results(source, call)?;
