@@ -149,7 +149,7 @@ fn operators_check_for_cancellation() {
 #[cfg(feature = "vulkan")]
 #[test]
 #[cfg_attr(miri, ignore = "uses a device")]
-fn device_runs_can_be_cancelled() {
+fn gpu_runs_can_be_cancelled() {
     if !device::device_is_there() {
         return;
     }

@@ -227,7 +227,7 @@ fn control_flow() {
 /// Fewer programs, since each needs its shaders compiled.
 #[test]
 #[cfg(feature = "vulkan")]
-fn control_flow_on_a_device() {
+fn control_flow_matches_kernels_on_gpus() {
     if !device::device_is_there() {
         return;
     }

@@ -652,7 +652,7 @@ fn calls_by_name_compute_what_pytorch_computes() {
 
 #[cfg(feature = "vulkan")]
 #[test]
-fn calls_compute_the_same_on_vulkan() {
+fn calls_compute_the_same_on_gpus() {
     if !vulkan::device_is_there() {
         return;
     }

@@ -12,6 +12,7 @@ const VARIABLE: &str = "TORCHLET_TEST_VULKAN";
 
 /// Whether a device is available for tests. Prints a message if not, and fails if one is required.
 pub(crate) fn device_is_there() -> bool {
+    assert_is_selected();
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
     if wanted == "off" {
         println!("not run: {VARIABLE} is off");
@@ -25,6 +26,17 @@ pub(crate) fn device_is_there() -> bool {
     assert_ne!(wanted, "required", "{VARIABLE} requires a device: {missing}");
     println!("not run: {missing}");
     false
+}
+
+/// Panics if the step `vulkan` would not select the current test: outside programs named `vulkan*`,
+/// it runs tests whose names contain `gpu`.
+fn assert_is_selected() {
+    let program = std::env::current_exe().unwrap_or_default();
+    let program = program.file_name().unwrap_or_default().to_string_lossy();
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
+    let is_selected = program.starts_with("vulkan") || test.contains("gpu");
+    assert!(is_selected, "{program}: the name of {test} has to contain `gpu`");
 }
 
 /// A builder for the device, including software devices, which are only used if requested

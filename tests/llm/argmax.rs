@@ -162,7 +162,7 @@ fn only_the_argmax_is_read_on_the_cpu() {
 
 #[test]
 #[cfg(feature = "vulkan")]
-fn only_the_argmax_is_read_back_from_a_gpu() {
+fn only_the_argmax_is_read_back_from_gpus() {
     if crate::device::device_is_there() {
         for name in FORMS {
             agrees(name, RunOn::Device("vulkan"), 0);

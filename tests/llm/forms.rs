@@ -148,7 +148,7 @@ fn llama_attention_sink() {
 /// Scalars derived from the position change in each run.
 #[cfg(feature = "vulkan")]
 #[test]
-fn sliding_window_on_a_device() {
+fn sliding_windows_match_pytorch_on_gpus() {
     if crate::device::device_is_there() {
         let processors = [RunOn::Device("vulkan")];
         agrees_on(&processors, "llama_sliding_window", &Overrides::default());

@@ -214,7 +214,7 @@ fn warmup_changes_nothing(processor: RunOn) {
 }
 
 #[test]
-fn warmed_up_runners_generate_the_same_text() {
+fn runners_warmed_up_on_gpus_generate_the_same_text() {
     warmup_changes_nothing(RunOn::Cpu);
     #[cfg(feature = "vulkan")]
     if device::device_is_there() {
