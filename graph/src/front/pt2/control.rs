@@ -2,7 +2,7 @@
 
 use super::flow::Event;
 use super::nodes::{names, unsupported};
-use super::schema::{Argument, Graph as Source, NamedArgument, Node as Call};
+use super::schema::{Argument, Graph as Source, NamedArgument, Node as Call, SymIntArgument};
 use super::translator::{Named, Translator};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
@@ -194,13 +194,33 @@ impl<'j, 'p> Translator<'j, 'p> {
         Ok(out)
     }
 
-    /// The values of the tensors in an argument.
+    /// The values of the tensors and integers in an argument.
     fn operands(&mut self, argument: &'j NamedArgument<'j>) -> Result<Vec<ValueId>, Error> {
-        let Argument::Tensors(tensors) = &argument.arg else {
-            let kind = argument.arg.kind();
-            return Err(Error::Unsupported(format!("{kind} as operands of a subgraph")));
-        };
-        tensors.iter().map(|tensor| self.tensor(&tensor.name)).collect()
+        match &argument.arg {
+            // Integers beside tensors are written like tensors.
+            Argument::Tensors(operands) => {
+                operands.iter().map(|operand| self.value(&operand.name)).collect()
+            }
+            Argument::SymInts(operands) => {
+                let operand = |operand: &'j SymIntArgument<'j>| match operand {
+                    SymIntArgument::Int(number) => Ok(self.push(Value::Int(*number))),
+                    SymIntArgument::Name(name) => self.number(name),
+                };
+                operands.iter().map(operand).collect()
+            }
+            other => {
+                let kind = other.kind();
+                Err(Error::Unsupported(format!("{kind} as operands of a subgraph")))
+            }
+        }
+    }
+
+    /// The current value of a tensor or an integer.
+    fn value(&mut self, name: &str) -> Result<ValueId, Error> {
+        match self.names.get(name) {
+            Some(Named::Number(value)) => Ok(*value),
+            _ => self.tensor(name),
+        }
     }
 
     /// Converts the calls of a subgraph. Returns the values of its outputs.
@@ -220,15 +240,23 @@ impl<'j, 'p> Translator<'j, 'p> {
         let mut own = BTreeMap::new();
         let mut aliases = Vec::with_capacity(operands.len());
         for (name, value) in inputs.into_iter().zip(operands) {
-            let alias = self.aliases.add(*value);
-            aliases.push(alias);
-            own.insert(name, Named::Tensor(alias));
+            let named = match self.graph.tensor(*value) {
+                Some(_) => Named::Tensor(self.aliases.add(*value)),
+                None => Named::Number(*value),
+            };
+            if let Named::Tensor(alias) = named {
+                aliases.push(alias);
+            }
+            own.insert(name, named);
         }
         self.next();
         let outer = core::mem::replace(&mut self.names, own);
         let made = self.calls(inner).and_then(|()| {
-            let outputs = inner.outputs.iter().flat_map(names);
-            outputs.map(|name| self.tensor(name)).collect()
+            let outputs = inner.outputs.iter().map(|output| match self.truth(output) {
+                Some(number) => Ok(vec![number]),
+                None => names(output).into_iter().map(|name| self.tensor(name)).collect(),
+            });
+            Ok(outputs.collect::<Result<Vec<Vec<ValueId>>, Error>>()?.concat())
         });
         self.names = outer;
         if aliases.into_iter().any(|alias| self.aliases.is_written(alias)) {
@@ -257,10 +285,17 @@ impl<'j, 'p> Translator<'j, 'p> {
         let overwritten: BTreeSet<ValueId> = carried.iter().copied().collect();
         let none = self.push(Value::None);
         for (from, to) in from.iter_mut().zip(carried) {
-            if *from != *to && overwritten.contains(from) {
+            if *from == *to || !overwritten.contains(from) {
+                continue;
+            }
+            if self.graph.tensor(*from).is_some() {
                 let copy = super::aliases::like(&mut self.graph, *from);
                 self.next();
                 self.call(Operator::CLONE, &[*from, none], copy);
+                *from = copy;
+            } else {
+                let copy = self.push(Value::SymInt(0));
+                self.event(Event::Copy { from: *from, to: copy, none });
                 *from = copy;
             }
         }
