@@ -280,6 +280,23 @@ class DynamicLoop(nn.Module):
         return scan(lambda total, x: (total + x, total * x), start, xs)
 
 
+class SizesInBranches(nn.Module):
+    """Sizes that branches and loops read, and integers that a loop swaps."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = x.shape[0]
+
+        def goes_on(n: int, a: int, b: int, y: torch.Tensor) -> bool:
+            return n < 5
+
+        def body(n: int, a: int, b: int, y: torch.Tensor) -> tuple[Any, ...]:
+            return n + 1, b.clone() if isinstance(b, torch.Tensor) else b, a, y * 0.5 + a
+
+        chosen = torch.cond(x.sum() > 0, lambda y: y * rows + y.shape[0], lambda y: y - rows, (x,))
+        *_, looped = while_loop(goes_on, body, (rows - rows, rows, rows * 2, x))
+        return chosen, looped
+
+
 class Views(nn.Module):
     """Writes through views, and conversions that are views in one case and copies in another."""
 
@@ -424,6 +441,12 @@ def programs() -> list[Program]:
         ),
         Program(
             "narrow_state", NarrowState(), [(torch.ones(3) * n,) for n in range(1, 9)]
+        ),
+        Program(
+            "sizes_in_branches",
+            SizesInBranches(),
+            [(torch.ones(count, 2) * sign,) for count, sign in ((5, 1.0), (3, -1.0), (8, 0.5))],
+            dynamic=({0: Dim("rows", min=2, max=9)},),
         ),
     ]
 
