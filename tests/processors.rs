@@ -151,11 +151,8 @@ mod tests {
             ];
             assert_eq!(names, BTreeSet::from(expected), "{file}");
             let [report] = &compiled.report.methods[..] else { panic!() };
-            assert_eq!(report.float_fallbacks.len(), 2, "{file}: {:?}", report.float_fallbacks);
-            assert!(
-                report.float_fallbacks[0].starts_with("1 call of aten.hardswish.default"),
-                "{file}"
-            );
+            assert_eq!(report.fallbacks.len(), 2, "{file}: {:?}", report.fallbacks);
+            assert!(report.fallbacks[0].starts_with("1 call of aten.hardswish.default"), "{file}");
         }
     }
 

@@ -27,8 +27,9 @@ pub struct Analysis {
     /// Size in bytes of the program as embedded, without external data.
     pub program: u64,
     /// Operators of a quantized program that compute in floating point after it was
-    /// [lowered](crate::Program::lowered), each with a sentence about its cost.
-    pub float_fallbacks: Vec<String>,
+    /// [lowered](crate::Program::lowered), and 4-bit weights that are stored in 8 bits: one
+    /// sentence about the cost of each.
+    pub fallbacks: Vec<String>,
     /// Sizes of the [compiled](crate::Program::compiled) program; `None` if it is interpreted.
     pub compiled: Option<CompiledSizes>,
     /// Reasons why it is interpreted although it should be compiled.
@@ -189,7 +190,7 @@ impl Analysis {
             uses: RuntimeFeatures::NONE,
             paths: Variants::NONE,
             program: program_bytes,
-            float_fallbacks: Vec::new(),
+            fallbacks: Vec::new(),
             compiled: None,
             not_compiled: Vec::new(),
         };

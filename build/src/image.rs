@@ -79,7 +79,7 @@ impl Image {
             println!("cargo::rerun-if-changed={}", source.display());
         }
         for (name, analysis) in &written.programs {
-            for text in &analysis.float_fallbacks {
+            for text in &analysis.fallbacks {
                 println!("cargo::warning={name}: {text}");
             }
             for reason in &analysis.not_compiled {

@@ -54,7 +54,7 @@ impl Loaded {
             }
         })?;
         let mut analysis = analysis;
-        analysis.float_fallbacks = lowered.as_ref().map_or_else(Vec::new, |(_, own)| own.clone());
+        analysis.fallbacks = lowered.as_ref().map_or_else(Vec::new, |(_, own)| own.clone());
         let (is_changed, has_data) = (lowered.is_some() || files.is_changed, !data.is_empty());
         let bytes = bytes.clone();
         Ok(Loaded { bytes, is_changed, has_data, analysis })
@@ -130,7 +130,7 @@ fn lower(
     let fail = |source| Error::Lower { path: path.into(), source };
     let compiled = torchlet_graph::cpu::compile(&program, data, Processors::NONE, registry);
     let compiled = compiled.map_err(fail)?;
-    let floating = compiled.report.methods.into_iter().flat_map(|method| method.float_fallbacks);
+    let floating = compiled.report.methods.into_iter().flat_map(|method| method.fallbacks);
     let (floating, mut compiled) = (floating.collect(), compiled.program);
     compiled.embed(data).map_err(fail)?;
     Ok((compiled.write().map_err(fail)?.to_bytes(), floating))

@@ -22,7 +22,7 @@ struct Change {
     calls: [usize; 2],
     delegates: [usize; 2],
     /// Quantized operators that are still computed in floating point.
-    float_fallbacks: Vec<String>,
+    fallbacks: Vec<String>,
 }
 
 /// Lowers a program and writes it.
@@ -109,11 +109,11 @@ fn changes(
     let methods = before.methods.iter().zip(&after.methods);
     let floating = |name: &str| {
         let own = report.methods.iter().find(|method| method.name == name);
-        own.map_or_else(Vec::new, |own| own.float_fallbacks.clone())
+        own.map_or_else(Vec::new, |own| own.fallbacks.clone())
     };
     let change = |(before, after): (&method::Method<'_>, &method::Method<'_>)| Change {
         name: before.name.clone(),
-        float_fallbacks: floating(&before.name),
+        fallbacks: floating(&before.name),
         calls: [calls(before), calls(after)],
         delegates: [before.delegates.len(), after.delegates.len()],
     };
@@ -190,7 +190,7 @@ fn show(
                 "calls_after": change.calls[1],
                 "delegates_before": change.delegates[0],
                 "delegates_after": change.delegates[1],
-                "floating": change.float_fallbacks,
+                "fallbacks": change.fallbacks,
             })
         });
         let object = json!({
@@ -203,11 +203,11 @@ fn show(
         std::println!("{object}");
         return;
     }
-    for Change { name, calls, delegates, float_fallbacks } in changes {
+    for Change { name, calls, delegates, fallbacks } in changes {
         let was = format!("{}, {}", count(calls[0], "call"), count(delegates[0], "delegate"));
         let is = format!("{}, {}", count(calls[1], "call"), count(delegates[1], "delegate"));
         println!("{}  {was} -> {is}", paint(NAME, name));
-        for text in float_fallbacks {
+        for text in fallbacks {
             println!("  {}", paint(WARN, text));
         }
     }

@@ -1,5 +1,7 @@
 //! The `torchlet` command.
 
+#![forbid(unsafe_code)]
+
 use std::panic;
 use std::process::{ExitCode, exit};
 

@@ -34,7 +34,7 @@ fn show(analysis: &Analysis, arguments: &SizeArguments) {
         println!("          {}", paint(NAME, name.escape_debug().to_string()));
     }
     println!("types     {}", types(analysis).join(", "));
-    for text in &analysis.float_fallbacks {
+    for text in &analysis.fallbacks {
         println!("{}", paint(WARN, text));
     }
     for method in &analysis.methods {
@@ -88,7 +88,7 @@ fn object(analysis: &Analysis, arguments: &SizeArguments) -> Value {
         "program": analysis.program,
         "kernels": analysis.operators,
         "types": types(analysis),
-        "floating": analysis.float_fallbacks,
+        "fallbacks": analysis.fallbacks,
         "methods": methods.collect::<Vec<_>>(),
     })
 }

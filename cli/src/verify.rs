@@ -37,16 +37,17 @@ struct Asked {
 
 impl Asked {
     /// Returns the tolerance of an output. The rounding error of a sum is proportional to its
-    /// terms, not to the result, so the absolute tolerance is relative to the largest element.
+    /// terms, not to the result, so the absolute tolerance is relative to the largest element. In
+    /// `float32`, deep networks differ between processors by some 10⁻⁵ of it.
     fn tolerance(self, expected: &Tensor) -> Tolerance {
         /// Absolute tolerance of outputs that are all zero.
         const MIN: f64 = 1e-8;
-        let share = match expected.scalar_type() {
-            ScalarType::Double | ScalarType::ComplexDouble => 1e-7,
-            ScalarType::Float | ScalarType::ComplexFloat => 1e-5,
-            ScalarType::Half | ScalarType::ComplexHalf => 5e-3,
-            ScalarType::BFloat16 => 3e-2,
-            _ => 0.0,
+        let (rtol, share) = match expected.scalar_type() {
+            ScalarType::Double | ScalarType::ComplexDouble => (1e-7, 1e-7),
+            ScalarType::Float | ScalarType::ComplexFloat => (1e-5, 1e-4),
+            ScalarType::Half | ScalarType::ComplexHalf => (5e-3, 5e-3),
+            ScalarType::BFloat16 => (3e-2, 3e-2),
+            _ => (0.0, 0.0),
         };
         let largest = || {
             let values = expected.to_f64_vec().unwrap_or_default();
@@ -54,7 +55,7 @@ impl Asked {
             sizes.fold(0.0, f64::max)
         };
         let default = || if share > 0.0 { (share * largest()).max(MIN) } else { 0.0 };
-        Tolerance { rtol: self.rtol.unwrap_or(share), atol: self.atol.unwrap_or_else(default) }
+        Tolerance { rtol: self.rtol.unwrap_or(rtol), atol: self.atol.unwrap_or_else(default) }
     }
 }
 
@@ -272,14 +273,14 @@ mod tests {
     #[test]
     fn elements_near_zero_get_the_tolerance_of_the_largest() {
         let tensor = |values: &[f32]| Value::from(Tensor::from_slice(&[2], values).unwrap());
-        let (found, expected) = (tensor(&[10.0, 2e-6]), tensor(&[10.00001, 1e-6]));
+        let (found, expected) = (tensor(&[10.0, 2e-4]), tensor(&[10.00001, 1e-6]));
         let mut distance = Distance::default();
         assert_eq!(distance.compare(&found, &expected, Asked::default()), None);
-        assert!((distance.tolerance.atol - 1e-4).abs() < 1e-8 && distance.tolerance.rtol == 1e-5);
+        assert!((distance.tolerance.atol - 1e-3).abs() < 1e-7 && distance.tolerance.rtol == 1e-5);
         let strict = Asked { atol: Some(1e-8), ..Asked::default() };
         let differs = distance.compare(&found, &expected, strict).unwrap();
         assert!(differs.contains("rtol 1e-5, atol 1.0e-8"), "{differs}");
-        assert!(distance.compare(&tensor(&[10.0, 1e-3]), &expected, Asked::default()).is_some());
+        assert!(distance.compare(&tensor(&[10.0, 2e-3]), &expected, Asked::default()).is_some());
     }
 
     #[test]

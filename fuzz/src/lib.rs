@@ -5,6 +5,8 @@
 //! by the test `tests/fuzz.rs`, which tries the same few thousand files each time. Nothing here
 //! depends on the fuzzer.
 
+#![forbid(unsafe_code)]
+
 mod fields;
 pub mod flow;
 pub mod mutate;

@@ -159,7 +159,7 @@ struct Cut<'c, 'p> {
     placement: Placement<'c>,
     decision: Option<String>,
     /// Report sentences about quantized calls that kernels compute in floating point.
-    float_fallbacks: Vec<String>,
+    fallbacks: Vec<String>,
 }
 
 /// Estimated speedup that is required to move a run away from the kind of processor that the method
@@ -322,9 +322,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         passes::run(&mut run.graph)?;
         if !self.processors.are_compared() {
             let graph = core::mem::take(&mut run.graph);
-            let (graph, placement, float_fallbacks) = self.place(graph, Where::Anywhere)?;
+            let (graph, placement, fallbacks) = self.place(graph, Where::Anywhere)?;
             let cut = Cut::new(Run { graph, ..run }, placement, None);
-            return Ok(Cut { float_fallbacks, ..cut });
+            return Ok(Cut { fallbacks, ..cut });
         }
         let (far, placement, _) = self.place(run.graph.clone(), Where::Cheapest)?;
         let (near, nearby, _) = self.place(core::mem::take(&mut run.graph), Where::Nearby)?;
@@ -372,10 +372,14 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let dynamic = passes::dynamic::run(&mut graph, &mut by_first)
             + passes::dynamic_convolution::run(&mut graph, &mut by_first)
             + passes::lookup::run(&mut graph, &mut by_first)
-            + passes::volumes::run(&mut graph, &mut by_first);
+            + passes::volumes::run(&mut graph, &mut by_first)
+            + match kernels {
+                true => passes::dynamic::keep_weights(&mut graph, &mut by_first),
+                false => 0,
+            };
         // A pattern that matched only in part can leave unused calls.
         passes::dead::run(&mut graph);
-        let float_fallbacks = if kernels { floating::describe(&graph) } else { Vec::new() };
+        let fallbacks = if kernels { floating::describe(&graph) } else { Vec::new() };
         if fold::run(&mut graph, self.registry)? + fused + dynamic > 0 {
             passes::run(&mut graph)?;
         }
@@ -412,7 +416,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         if place == Where::Cheapest {
             placement.improve(&graph);
         }
-        Ok((graph, placement, float_fallbacks))
+        Ok((graph, placement, fallbacks))
     }
 
     /// Returns the instructions that replace a run.
@@ -422,9 +426,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         cut: Cut<'c, 'p>,
         state: &Cells,
     ) -> Result<Vec<Instruction>, Error> {
-        let Cut { mut run, mut parts, placement, decision, float_fallbacks } = cut;
+        let Cut { mut run, mut parts, placement, decision, fallbacks } = cut;
         self.report.decisions.extend(decision);
-        self.report.float_fallbacks.extend(float_fallbacks);
+        self.report.fallbacks.extend(fallbacks);
         // On processors with shared memory, state stays in the memory of the method.
         let targets = self.processors.targets;
         let is_far =
@@ -557,7 +561,7 @@ enum Where {
 impl<'c, 'p> Cut<'c, 'p> {
     fn new(run: Run<'p>, placement: Placement<'c>, decision: Option<String>) -> Self {
         let parts = placement.parts(&run.graph);
-        Cut { run, parts, placement, decision, float_fallbacks: Vec::new() }
+        Cut { run, parts, placement, decision, fallbacks: Vec::new() }
     }
 }
 

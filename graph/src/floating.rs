@@ -1,8 +1,9 @@
-//! Report of the calls of a quantized graph that compute in floating point, and their memory costs.
+//! Report of what quantized graphs lose without integer kernels: calls that compute in floating
+//! point, weights stored in more bits, and their memory costs.
 
-use crate::graph::{Graph, Node, Tensor, ValueId};
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::lower::portable::integers;
-use crate::operators::Operator;
+use crate::operators::{DynamicLinearArgs, LinearInt8Args, Operator};
 use crate::passes::uses::inputs;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -30,7 +31,7 @@ struct Calls {
 }
 
 /// Describes the calls between dequantize and quantize that integer kernels cannot compute, with a
-/// sentence per operator. Empty for graphs without quantized tensors.
+/// sentence per operator, and 4-bit weights. Empty for graphs without quantized tensors.
 pub(crate) fn describe(graph: &Graph<'_>) -> Vec<String> {
     let mut origins: BTreeMap<ValueId, Origin> = BTreeMap::new();
     let mut found: BTreeMap<&'static str, Calls> = BTreeMap::new();
@@ -51,16 +52,45 @@ pub(crate) fn describe(graph: &Graph<'_>) -> Vec<String> {
         {
             // Constant folding computes this call, as it does for lookup tables: do not count it.
             read.iter().find_map(origin)
-        } else if read.iter().any(|id| origin(id).is_some()) {
-            count(graph, node, &read, &made, &origins, &mut found);
-            Some(Origin::Activations)
-        } else {
+        } else if !made.iter().any(|id| is_float(graph, *id)) {
             None
+        } else {
+            // If only the weights are quantized, floats stay floats.
+            let on_activations = read.iter().any(|id| origin(id) == Some(Origin::Activations));
+            let on_weights = read.iter().any(|id| origin(id) == Some(Origin::Weights));
+            if on_activations || on_weights {
+                let made = if on_activations { &made[..] } else { &[] };
+                count(graph, node, &read, made, &origins, &mut found);
+            }
+            on_activations.then_some(Origin::Activations)
         };
         let floats = made.iter().filter(|id| is_float(graph, **id));
         origins.extend(own.into_iter().flat_map(|own| floats.clone().map(move |id| (*id, own))));
     }
-    found.into_iter().map(|(name, calls)| sentence(name, &calls)).collect()
+    let sentences = found.into_iter().map(|(name, calls)| sentence(name, &calls));
+    sentences.chain(widened(graph)).collect()
+}
+
+/// Describes the 4-bit weights of linear layers. Kernels read 8 bits per weight.
+fn widened(graph: &Graph<'_>) -> Option<String> {
+    let weights = graph.nodes.iter().filter_map(|node| {
+        let (weights, bits) = match DynamicLinearArgs::matching(node) {
+            Some(call) => (call.weights, call.bits),
+            None => LinearInt8Args::matching(node).map(|call| (call.weights, call.bits))?,
+        };
+        let is_narrow = matches!(graph.values.get(bits), Some(Value::Int(4)));
+        graph.tensor(weights).filter(|_| is_narrow).map(numel)
+    });
+    let (count, bytes) =
+        weights.fold((0usize, 0usize), |(count, all), own| (count + 1, all.saturating_add(own)));
+    let plural = if count == 1 { "layer stores" } else { "layers store" };
+    (count > 0).then(|| {
+        let packed = bytes.div_ceil(2);
+        format!(
+            "{count} linear {plural} 4-bit weights in 8 bits: {bytes} bytes instead of {packed} in \
+             flash"
+        )
+    })
 }
 
 fn is_dequantizing(operator: Operator) -> bool {
@@ -120,16 +150,19 @@ fn numel(tensor: &Tensor<'_>) -> usize {
 fn sentence(name: &str, calls: &Calls) -> String {
     let Calls { count, weights, activations } = *calls;
     let plural = if count == 1 { ("call", "computes") } else { ("calls", "compute") };
-    let mut text = format!("{count} {} of {name} {} in floating point:", plural.0, plural.1);
+    let text = format!("{count} {} of {name} {} in floating point", plural.0, plural.1);
     let bytes = |elements: usize| elements.saturating_mul(size_of::<f32>());
+    let mut costs = Vec::new();
     if weights > 0 {
-        text += &format!(" weights of {} bytes instead of {weights} in flash,", bytes(weights));
+        costs.push(format!("weights of {} bytes instead of {weights} in flash", bytes(weights)));
     }
-    text += &format!(
-        " inputs and results of up to {} bytes instead of {activations} in RAM",
-        bytes(activations)
-    );
-    text
+    if activations > 0 {
+        costs.push(format!(
+            "inputs and results of up to {} bytes instead of {activations} in RAM",
+            bytes(activations)
+        ));
+    }
+    format!("{text}: {}", costs.join(", "))
 }
 
 #[cfg(test)]
@@ -174,6 +207,30 @@ mod tests {
             out y",
         );
         assert!(describe(&table).is_empty(), "{:?}", describe(&table));
+        let narrow = parse(
+            "in x f32[2,8]
+            const w i8[3,8]
+            const s f32[3,1] = 0.5
+            y f32[2,3] = torchlet.linear_int8(x, w, s, none, 4)
+            out y",
+        );
+        let expected =
+            "1 linear layer stores 4-bit weights in 8 bits: 24 bytes instead of 12 in flash";
+        assert_eq!(describe(&narrow), [expected]);
+        // Only the weights were quantized.
+        let weights = parse(
+            "in x f32[2,4]
+            const w i8[3,4]
+            const s f32[3] = 0.5
+            v f32[3,4] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, \
+                -127, 127, 1, none)
+            l f32[2,3] = aten.linear.default(x, v, none)
+            a f32[2,3] = aten.cos.default(l)
+            out a",
+        );
+        let expected = "1 call of aten.linear.default computes in floating point: weights of 48 \
+                        bytes instead of 12 in flash";
+        assert_eq!(describe(&weights), [expected]);
         let floats = parse("in x f32[2]\n a f32[2] = aten.cos.default(x)\n out a");
         assert!(describe(&floats).is_empty());
     }

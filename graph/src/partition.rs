@@ -52,10 +52,19 @@ pub fn partition(graph: &Graph<'_>, on: &[Option<usize>]) -> Vec<Part> {
     let kept: BTreeSet<ValueId> = kept(graph).collect();
     let parts =
         groups.into_iter().filter(|(_, nodes)| !nodes.is_empty()).map(|(own, nodes)| match own {
-            None => Part::Host(nodes),
-            Some(processor) => Part::Device(processor, region(graph, nodes, &readers, &kept)),
+            // Arithmetic on sizes alone does not pay for the call of a delegate.
+            Some(processor) if !are_symbolic(graph, &nodes) => {
+                Part::Device(processor, region(graph, nodes, &readers, &kept))
+            }
+            _ => Part::Host(nodes),
         });
     parts.collect()
+}
+
+/// Whether all calls compute symbolic integers.
+fn are_symbolic(graph: &Graph<'_>, nodes: &[usize]) -> bool {
+    let mut nodes = nodes.iter().filter_map(|index| graph.nodes.get(*index));
+    nodes.all(|node| node.operator.traits().is_symbolic)
 }
 
 /// Splits calls into alternating groups: calls for which `is_here` holds, and all other calls. Each
@@ -238,6 +247,17 @@ mod tests {
             outputs: outputs.to_vec(),
             ..Graph::default()
         }
+    }
+
+    #[test]
+    fn arithmetic_on_sizes_stays_on_the_host() {
+        let mut graph = graph(&[(&[0], 1), (&[1], 2)], &[2]);
+        graph.nodes[0].operator = Operator::SYM_SIZE_INT;
+        let parts = partition(&graph, &[Some(0), None]);
+        assert_eq!(parts, [Part::Host(vec![0]), Part::Host(vec![1])]);
+        // Together with other calls, it belongs to their region.
+        let parts = partition(&graph, &[Some(0), Some(0)]);
+        assert!(matches!(&parts[..], [Part::Device(0, region)] if region.nodes == [0, 1]));
     }
 
     #[test]

@@ -30,10 +30,10 @@ pub struct MethodReport {
     /// Choices between devices with their own memory and other processors, as sentences with the
     /// estimated times. One sentence for each run of calls between jumps.
     pub decisions: Vec<String>,
-    /// Operators of a quantized method that kernels compute in floating point, and the memory that
-    /// this costs: one sentence for each operator. Empty unless the program was compiled for
-    /// kernels only, as for microcontrollers.
-    pub float_fallbacks: Vec<String>,
+    /// Operators of a quantized method that kernels compute in floating point, 4-bit weights that
+    /// are stored in 8 bits, and the memory that this costs: one sentence for each. Empty unless
+    /// the program was compiled for kernels only, as for microcontrollers.
+    pub fallbacks: Vec<String>,
     /// Name of the backend of each delegate.
     pub delegates: Vec<String>,
     /// Calls that delegates fuse when they are loaded, as pairs: index of the delegate, and the
@@ -161,8 +161,8 @@ impl Report {
             }
             put(&mut bytes, method.decisions.len());
             method.decisions.iter().for_each(|why| put_text(&mut bytes, why));
-            put(&mut bytes, method.float_fallbacks.len());
-            method.float_fallbacks.iter().for_each(|text| put_text(&mut bytes, text));
+            put(&mut bytes, method.fallbacks.len());
+            method.fallbacks.iter().for_each(|text| put_text(&mut bytes, text));
         }
         bytes
     }
@@ -208,9 +208,9 @@ impl Report {
             for _ in 0..number(&mut rest)? {
                 decisions.push(text(&mut rest)?);
             }
-            let mut float_fallbacks = Vec::new();
+            let mut fallbacks = Vec::new();
             for _ in 0..number(&mut rest)? {
-                float_fallbacks.push(text(&mut rest)?);
+                fallbacks.push(text(&mut rest)?);
             }
             methods.push(MethodReport {
                 name,
@@ -218,7 +218,7 @@ impl Report {
                 calls,
                 parts,
                 decisions,
-                float_fallbacks,
+                fallbacks,
                 delegates,
                 fused,
                 unreadable_delegates,
@@ -327,7 +327,7 @@ mod tests {
         let part = PartReport { location: Location::Device(3), calls: 1, own, others };
         let parts = vec![part.clone(), PartReport { own: Some(estimate(5)), ..part.clone() }];
         let decisions = vec![String::from("because")];
-        let float_fallbacks = vec![String::from("2 calls")];
+        let fallbacks = vec![String::from("2 calls")];
         let call = CallOrigin::of(4);
         let fused = vec![(3, String::from("a + b"))];
         let origins = vec![Some(call), None, Some(CallOrigin { part: Some(u32::MAX), ..call })];
@@ -337,7 +337,7 @@ mod tests {
             calls,
             parts,
             decisions,
-            float_fallbacks,
+            fallbacks,
             delegates,
             fused,
             unreadable_delegates,

@@ -33,6 +33,7 @@
 
 mod arg;
 mod arithmetic;
+mod creation;
 mod device;
 mod graph;
 mod handle;
@@ -41,6 +42,7 @@ mod methods;
 mod node;
 mod program;
 mod record;
+mod results;
 mod tensor;
 #[cfg(feature = "safetensors")]
 mod weights;

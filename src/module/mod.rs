@@ -80,8 +80,8 @@ impl Canceller {
     ///
     /// A run usually ends within tens of milliseconds. Most kernels and the CPU engine skip work
     /// that they have not begun. The GPU finishes submitted work in the background; the next run of
-    /// the method waits for it. Operators that run in one piece, such as sorting a single row,
-    /// `unique` or the gradients of pooling, finish first.
+    /// the method waits for it. Operators that run in one piece, such as `unique` over a dim,
+    /// selecting the k-th value of a row, or the gradients of pooling, finish first.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

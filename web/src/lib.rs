@@ -5,6 +5,8 @@
 //! one program: its memory is freed with it, and a trap affects no other program. Start reading at
 //! [`LoadedProgram`].
 
+#![forbid(unsafe_code)]
+
 mod describe;
 mod values;
 

@@ -2,6 +2,8 @@
 //!
 //! They need stable cargo, and the tools that each command names. Build results go to `target/`.
 
+#![forbid(unsafe_code)]
+
 mod api;
 mod bench;
 mod board;

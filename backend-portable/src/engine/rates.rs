@@ -1,9 +1,8 @@
 //! Approximate throughput of the engine and the kernels on this processor, for the cost model.
 //!
 //! The rates are fitted to MobileNetV2, ResNet-18 and ResNet-50 in `f32`, batch 1, on two threads
-//! of an Intel Xeon with AVX-512: 10.0, 33.5 and 75.5 ms in the engine, 24.8, 64 and 118 ms with
-//! kernels. Other instruction sets are assumed to scale with register width, and throughput with
-//! threads; neither is measured.
+//! with AVX-512. Other instruction sets are assumed to scale with register width, and throughput
+//! with threads; neither is measured.
 
 use crate::compute::simd::Tier;
 use torchlet_core::Rates;

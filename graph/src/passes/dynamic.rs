@@ -31,6 +31,39 @@ pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bo
     each_call(graph, |rewriter, node| product(rewriter, node, takes).is_some())
 }
 
+/// Keeps the int8 weights of linear layers of floats, which constant folding would make floats.
+/// Returns the number of replaced calls.
+pub(crate) fn keep_weights(
+    graph: &mut Graph<'_>,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> usize {
+    each_call(graph, |rewriter, node| with_weights(rewriter, node, takes).is_some())
+}
+
+fn with_weights(
+    rewriter: &mut Rewriter<'_, '_>,
+    node: &Node,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    if node.operator != Operator::LINEAR {
+        return None;
+    }
+    let (&[input, weight, bias], out) = (inputs(node), *node.args.last()?) else { return None };
+    let [codes, scales, _, bits] = weights(rewriter, weight)?;
+    let [rows, _] = *rewriter.sizes(weight)? else { return None };
+    let are_floats =
+        [input, out].iter().all(|id| rewriter.scalar_type(*id) == Some(ScalarType::Float));
+    let args = [input, codes, scales, bias, bits];
+    if !are_floats
+        || !fits_bias(rewriter, bias, rows)
+        || !rewriter.is_taken(Operator::LINEAR_INT8, &args, out, takes)
+    {
+        return None;
+    }
+    rewriter.call(Operator::LINEAR_INT8, &args, out);
+    Some(())
+}
+
 /// Range of int4 values.
 const SMALL: core::ops::RangeInclusive<i8> = -8..=7;
 const LOWEST: i64 = -128;
@@ -185,6 +218,21 @@ mod tests {
         let Value::Tensor(sums) = &graph.values[graph.nodes[0].args[3]] else { panic!() };
         assert_eq!(sums.data.as_deref().unwrap()[..4], 8f32.to_le_bytes());
         assert_eq!(graph.values[graph.nodes[0].args[5]], Value::Int(4));
+    }
+
+    #[test]
+    fn weights_of_floats_keep_codes() {
+        let text = "in x f32[2,8]
+            const w i8[3,8] = 2
+            const s f32[3] = 0.5
+            v f32[3,8] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, -128, \
+                127, 1, none)
+            y f32[2,3] = aten.linear.default(x, v, none)
+            out y";
+        let graph = after(text, |graph| keep_weights(graph, &mut |_, _| true));
+        assert_eq!(operators(&graph), ["torchlet.linear_int8"]);
+        let refused = after(text, |graph| keep_weights(graph, &mut |_, _| false));
+        assert!(operators(&refused).contains(&"aten.linear.default"));
     }
 
     #[test]

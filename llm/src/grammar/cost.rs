@@ -105,7 +105,8 @@ struct Cost<'a> {
     /// Total over all alternatives.
     size: u64,
     /// Least common multiple of all `multipleOf`s, as an integer and a number of decimals. The
-    /// automaton has this many states.
+    /// automaton has this many states, whether numbers must match all of them or any: alternatives
+    /// of numbers become one automaton, too.
     multiple: (u64, u32),
     /// Number of patterns for property names, which are compared in pairs.
     names: u64,
@@ -259,7 +260,7 @@ impl<'a> Cost<'a> {
         Cost {
             alternatives: self.alternatives.saturating_add(other.alternatives),
             size: self.size.saturating_add(other.size),
-            multiple: self.multiple.max(other.multiple),
+            multiple: common_multiple(self.multiple, other.multiple),
             names: self.names.max(other.names),
             name_bytes: self.name_bytes.max(other.name_bytes),
             properties: self.properties.max(other.properties),
@@ -291,9 +292,9 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
     match measure(schema, work)? > MAX_COST {
         true => Err(format!(
             "the schema becomes too large (more than {MAX_COST} units): it has too many \
-             properties, values or patterns, or combines schemas that must all match ('allOf', '$ref' with \
-             siblings, 'minProperties', patterns of one string, 'multipleOf', \
-             'patternProperties')"
+             properties, values or patterns, or combines schemas ('allOf', '$ref' with siblings, \
+             'minProperties', patterns of one string, 'patternProperties', and different \
+             'multipleOf' that all or any must match)"
         )),
         false => Ok(()),
     }

@@ -23,8 +23,7 @@ impl Simd for Simd128 {
     const LANES: usize = 4;
     // On x86-64, V8 has fewer than 16 registers to allocate, and keeps nine accumulators, a row of
     // B and an element of A in them. With one more row or vector it spills accumulators in each
-    // step and halves the speed: 14 instead of 28 billion multiply-adds per second, of 29 that the
-    // processor can do (V8 of Node 20, AMD EPYC).
+    // step and halves the speed.
     const ROWS: usize = 3;
     const VECTORS: usize = 3;
     // With `relaxed-simd`, the WebAssembly engine may round once or twice.

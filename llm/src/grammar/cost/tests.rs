@@ -284,15 +284,22 @@ fn growing_schemas_are_rejected() {
     let once = uses(1, Value::Bool(true));
     assert!((1000..1100).contains(&once) && uses(110, Value::Bool(true)) == once + 109);
     assert!(uses(1, json!({"$ref": "#/$defs/m", "minimum": 0})) > once + 1000);
-    let multiples = |all: &[f64]| {
-        of(
-            &json!({"allOf": all.iter().map(|multiple| json!({"multipleOf": multiple})).collect::<Vec<_>>()}),
-        )
+    let combined = |key: &str, all: &[f64]| {
+        let all: Vec<Value> = all.iter().map(|multiple| json!({"multipleOf": multiple})).collect();
+        of(&json!({"items": {key: all}}))
     };
+    let multiples = |all: &[f64]| combined("allOf", all);
     assert!(multiples(&[0.01]) < 10 && multiples(&[1000.0, 0.5]) < 20_000);
     assert!(multiples(&[97.0, 89.0]) < MAX_COST && multiples(&[97.0, 89.0, 83.0]) > MAX_COST);
     assert!(multiples(&[1e300]) > MAX_COST && multiples(&[1e-300, 3.0]) > MAX_COST);
     assert!(multiples(&[0.0]) < 10);
+    // Alternatives of numbers become one automaton: these took gigabytes.
+    for key in ["anyOf", "oneOf"] {
+        assert!(combined(key, &[20_011.0, 20_021.0]) > MAX_COST, "{key}");
+        assert!(combined(key, &[997.0, 991.0, 983.0]) > MAX_COST, "{key}");
+        assert!(combined(key, &[211.0, 197.0]) < MAX_COST, "{key}");
+        assert!(combined(key, &[0.01, 0.05, 0.1]) < 100, "{key}");
+    }
     let named = |count: usize| {
         let patterns: Map<String, Value> =
             (0..count).map(|at| (format!("^{at}"), Value::Bool(true))).collect();

@@ -7,7 +7,9 @@ use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::lower::portable::builder::{Builder, Size};
 use crate::lower::portable::quantized::linear::rounded_rows;
-use crate::operators::{DynamicLinearArgs, Operator, Q8taLinearArgs, Q8taSoftmaxArgs};
+use crate::operators::{
+    DynamicLinearArgs, LinearInt8Args, Operator, Q8taLinearArgs, Q8taSoftmaxArgs,
+};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec::Vec;
@@ -16,6 +18,7 @@ use torchlet_core::ScalarType;
 pub(super) const RULES: &[Entry] = &[
     (Operator::ET_VK_Q8TA_LINEAR, linear, Operator::CORTEX_M_QUANTIZED_CONV2D_NHWC),
     (Operator::DYNAMIC_LINEAR, dynamic_linear, Operator::QUANTIZED_DECOMPOSED_MIXED_LINEAR),
+    (Operator::LINEAR_INT8, linear_int8, Operator::QUANTIZED_DECOMPOSED_MIXED_LINEAR),
     (Operator::Q8TA_SOFTMAX, softmax, Operator::CORTEX_M_SOFTMAX),
 ];
 
@@ -102,13 +105,30 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     b.finish_with(made, out)
 }
 
-/// A dynamically quantized linear layer: `(input, weight, scales, sums, bias, bits)`. Sums are
-/// floating-point, the weights stay quantized.
+/// A dynamically quantized linear layer. Sums are floating-point, the weights stay quantized.
 fn dynamic_linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = DynamicLinearArgs::of(args)?;
-    let (input, info) = b.tensor(call.input)?;
-    let (weight, weights) = b.tensor(call.weights)?;
-    let (scales, out) = (call.weight_scales, b.out(args)?);
+    let rounded = rounded_rows(b, call.input)?;
+    mixed_linear(b, call.input, rounded, [call.weights, call.weight_scales], call.bias, call.out)
+}
+
+/// A linear layer of floating-point values whose weights stay quantized.
+fn linear_int8(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = LinearInt8Args::of(args)?;
+    let weights = [call.weights, call.weight_scales];
+    mixed_linear(b, call.input, call.input, weights, call.bias, call.out)
+}
+
+/// Multiplies `values`, of the shape of `input`, by int8 weights with scales.
+fn mixed_linear(
+    b: &mut Builder<'_, '_>,
+    input: ValueId,
+    values: ValueId,
+    [weight, scales]: [ValueId; 2],
+    bias: ValueId,
+    out: ValueId,
+) -> Result<(), Error> {
+    let (info, weights) = (b.info(input)?, b.info(weight)?);
     if info.rank() == 0 || weights.rank() != 2 || weights.scalar_type != ScalarType::Char {
         return Err(Error::Unsupported(format!(
             "linear layer with input shape {:?} and weight {} {:?}; expected int8 weights of 2 \
@@ -116,14 +136,13 @@ fn dynamic_linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error
             info.sizes, weights.scalar_type, weights.sizes
         )));
     }
-    let rows = rounded_rows(b, input)?;
-    let rows = b.rows(rows)?;
+    let rows = b.rows(values)?;
     let (none, count) = (b.none(), weights.size(0));
     let made = b.info(rows)?;
     let made = made.with_sizes([made.size(0), count].to_vec());
     let mixed = Operator::QUANTIZED_DECOMPOSED_MIXED_LINEAR;
     let mut sums = b.call(mixed, &[rows, weight, scales, none, none], made);
-    if let Some(bias) = b.optional(call.bias) {
+    if let Some(bias) = b.optional(bias) {
         sums = b.binary(Operator::ADD_TENSOR, sums, bias)?;
     }
     let mut sizes = Vec::new();
