@@ -184,7 +184,7 @@ fn overloads_are_chosen_by_arguments() {
 }
 
 /// An argument of a call.
-fn argument(value: &Json, device: &Device) -> Arg {
+pub(crate) fn argument(value: &Json, device: &Device) -> Arg {
     match value {
         Json::Null => Arg::None,
         Json::Bool(truth) => (*truth).into(),

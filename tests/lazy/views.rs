@@ -1,5 +1,6 @@
 //! Views share memory as in PyTorch.
 
+use super::calls::argument;
 use super::*;
 
 #[test]
