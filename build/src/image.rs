@@ -1,10 +1,10 @@
 //! Code generation for the programs of an image.
 
 use crate::analysis::CompiledSizes;
-use crate::compiled::Compiled;
+use crate::compiled::{Compiled, Kernels, Language};
 use crate::load::Loaded;
 use crate::program::Compile;
-use crate::{Analysis, Error, Program, Target, code};
+use crate::{Analysis, Error, MethodAnalysis, Program, Target, code};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -131,13 +131,8 @@ impl Image {
         folder: &Path,
     ) -> Result<Analysis, Error> {
         let Loaded { bytes, is_changed, has_data, mut analysis } = Loaded::of(program, target)?;
-        let modules =
-            analysis.methods.iter().map(|method| crate::names::method_identifier(&method.name));
-        let modules: Vec<String> = modules.collect();
-        if let Some(at) = (1..modules.len()).find(|at| modules[..*at].contains(&modules[*at])) {
-            let reason = "of a method maps to the same Rust identifier as another method";
-            return Err(Error::Name { name: analysis.methods[at].name.clone(), reason });
-        }
+        let module = |method: &MethodAnalysis| crate::names::method_identifier(&method.name);
+        check_distinct(&analysis, module)?;
         if program.compile != Compile::No {
             match self.write_compiled(program, name, &bytes, &analysis, (target, folder))? {
                 Ok(sizes) => {
@@ -191,7 +186,8 @@ impl Image {
         let read = torchlet_core::Program::from_bytes(bytes);
         let read = read.map_err(|source| Error::Format { path: program.path.clone(), source })?;
         let read = torchlet_graph::method::Program::read(&read).map_err(fail)?;
-        let compiled = match Compiled::of(&read, program, analysis, target) {
+        let kernels = Kernels { language: Language::Rust, are_packed: target.has_dsp() };
+        let compiled = match Compiled::of(&read, program, analysis, kernels) {
             Ok(compiled) => compiled,
             Err(reasons) => return Ok(Err(reasons)),
         };
@@ -201,6 +197,21 @@ impl Image {
         save(&folder.join(name).with_extension("rs"), code.text.as_bytes())?;
         let memory = compiled.methods.iter().map(|method| method.memory).sum();
         Ok(Ok(CompiledSizes { constants: code.constants, memory }))
+    }
+}
+
+/// Checks that the methods of a program have different identifiers.
+pub(crate) fn check_distinct(
+    analysis: &Analysis,
+    identifier: impl Fn(&MethodAnalysis) -> String,
+) -> Result<(), Error> {
+    let names: Vec<String> = analysis.methods.iter().map(identifier).collect();
+    match (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+        Some(at) => {
+            let reason = "of a method maps to the same identifier as another method";
+            Err(Error::Name { name: analysis.methods[at].name.clone(), reason })
+        }
+        None => Ok(()),
     }
 }
 

@@ -27,7 +27,8 @@
 //! All of it is derived from the file, so changing the file only requires a rebuild. A missing
 //! operator or backend fails the build with its name.
 //!
-//! [`Program::compiled`] writes calls in order instead, without file, kernel table and interpreter.
+//! [`Program::compiled`] writes calls in order instead, without file, kernel table and interpreter;
+//! [`Program::to_c`] writes them in C.
 //!
 //! Several programs in one image form an [`Image`]. The analysis is also available without a build
 //! ([`Analysis`]; `torchlet size`).
@@ -41,6 +42,7 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
+mod c;
 mod code;
 mod compiled;
 mod error;
@@ -52,6 +54,7 @@ mod target;
 mod types;
 
 pub use analysis::{Analysis, CompiledSizes, MethodAnalysis, Missing, Slot};
+pub use c::CSource;
 pub use error::Error;
 pub use image::{Image, Written};
 pub use program::Program;

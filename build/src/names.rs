@@ -33,6 +33,33 @@ pub(crate) fn method_identifier(name: &str) -> String {
     text
 }
 
+/// Converts a name to the part of a C identifier that follows a prefix and `_`. Names of types and
+/// macros of the standard library, such as `int8_t` and `INT8_MAX`, cannot result.
+pub(crate) fn c_identifier(name: &str) -> String {
+    let mut text = identifier(name);
+    if text == "t" || !text.contains(|char: char| char.is_ascii_lowercase()) {
+        text.push('_');
+    }
+    text
+}
+
+/// Converts a name to the prefix of the functions of a program in C, which differs from that of its
+/// kernels.
+pub(crate) fn c_prefix(name: &str) -> String {
+    let mut text = identifier(name);
+    if text.eq_ignore_ascii_case("tl") || text.to_ascii_lowercase().starts_with("tl_") {
+        text.insert_str(0, "p_");
+    }
+    text
+}
+
+/// Text for C comments: all but letters, digits and a few marks is replaced, so that it neither ends
+/// the comment nor continues its line.
+pub(crate) fn comment(text: &str) -> String {
+    let is_safe = |char: char| char.is_ascii_alphanumeric() || " _.,[]".contains(char);
+    text.chars().map(|char| if is_safe(char) { char } else { '_' }).collect()
+}
+
 fn contains(list: &str, text: &str) -> bool {
     list.split_whitespace().any(|known| known == text)
 }
@@ -61,6 +88,20 @@ mod tests {
         for name in ["Model", "Option", "Result", "bool", "f64", "i64", "u8"] {
             assert_eq!(method_identifier(name), format!("{name}_"));
         }
+    }
+
+    #[test]
+    fn names_in_c() {
+        assert_eq!(c_identifier("forward"), "forward");
+        assert_eq!(c_identifier("t"), "t_");
+        assert_eq!(c_identifier("MAX"), "MAX_");
+        assert_eq!(c_identifier("x(){}\nint y"), "x______int_y");
+        assert_eq!(c_prefix("keyword-spotting"), "keyword_spotting");
+        assert_eq!([c_prefix("tl"), c_prefix("TL_x")], ["p_tl", "p_TL_x"]);
+        assert_eq!(
+            comment("a */ int b; \\\n??/ float32[1, 2]"),
+            "a __ int b_ ______ float32[1, 2]"
+        );
     }
 
     #[test]

@@ -2,6 +2,20 @@
 
 use torchlet_core::{Machine, PointerWidth};
 
+/// Processors, and their target triples.
+const PROCESSORS: &[(&str, &str)] = &[
+    ("cortex-m0", "thumbv6m-none-eabi"),
+    ("cortex-m0plus", "thumbv6m-none-eabi"),
+    ("cortex-m3", "thumbv7m-none-eabi"),
+    ("cortex-m4", "thumbv7em-none-eabi"),
+    ("cortex-m4f", "thumbv7em-none-eabihf"),
+    ("cortex-m7", "thumbv7em-none-eabihf"),
+    ("cortex-m23", "thumbv8m.base-none-eabi"),
+    ("cortex-m33", "thumbv8m.main-none-eabihf"),
+    ("cortex-m55", "thumbv8m.main-none-eabihf"),
+    ("cortex-m85", "thumbv8m.main-none-eabihf"),
+];
+
 /// A target machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
@@ -11,11 +25,14 @@ pub struct Target {
 }
 
 impl Target {
-    /// Parses a target triple, such as `thumbv7em-none-eabihf`, or a pointer width, `32` or `64`.
+    /// Parses a target triple, such as `thumbv7em-none-eabihf`, a processor such as `cortex-m4f`, or
+    /// a pointer width, `32` or `64`.
     ///
     /// # Errors
     /// If the pointer width of the target is unknown.
     pub fn parse(name: &str) -> Result<Self, String> {
+        let processor = PROCESSORS.iter().find(|(processor, _)| *processor == name);
+        let name = processor.map_or(name, |(_, triple)| *triple);
         let starts = |with: &[&str]| with.iter().any(|start| name.starts_with(start));
         let is_32 = [
             "32", "thumb", "arm", "riscv32", "i386", "i586", "i686", "wasm32", "xtensa", "mips-",
@@ -65,6 +82,12 @@ impl Target {
         self.name.starts_with("thumbv7em")
     }
 
+    /// Whether programs in C use the DSP extension. It is an option of Armv8-M Mainline; kernels in
+    /// C also have loops without it.
+    pub(crate) fn has_dsp_in_c(&self) -> bool {
+        self.has_dsp() || self.name.starts_with("thumbv8m.main")
+    }
+
     /// The machine for which methods are prepared.
     pub fn machine(&self) -> Machine {
         Machine::Scalar(self.width)
@@ -94,6 +117,16 @@ mod tests {
         assert_eq!(width("arm64e-apple-ios"), Ok(PointerWidth::Bits64));
         assert_eq!(width("64"), Ok(PointerWidth::Bits64));
         assert!(width("pdp11").unwrap_err().contains("use 32 or 64"));
+    }
+
+    #[test]
+    fn processors_have_triples() {
+        for (name, triple) in PROCESSORS {
+            let target = Target::parse(name).unwrap();
+            assert_eq!((target.name(), target.has_vectors()), (*triple, false));
+            assert_eq!(target.pointer_width(), PointerWidth::Bits32);
+        }
+        assert!(Target::parse("cortex-a53").is_err());
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 use super::{Span, TIER, Window, elements, parts};
 use crate::compute::conv::{Conv, Finish, WeightForm, Weights};
-use crate::compute::gemm::{Bias, Context, Epilogue, Matrix, MatrixMut, gemm, gemm_workspace_len};
+use crate::compute::gemm::{
+    Bias, Context, Epilogue, Matrix, MatrixMut, gemm, gemm_workspace_len, linear_sum_block,
+};
 use torchlet_core::Serial;
 
-pub use crate::compute::conv::{ConvParams, Layout};
+pub use crate::compute::conv::{ConvParams, Layout, SumOrder};
 
 const CONTEXT: Context<'static> = Context { tier: TIER, parallel: &Serial };
 
@@ -40,12 +42,23 @@ impl ConvolveFloat {
 
     /// Bytes of workspace; `None` if the parameters are not valid.
     pub fn workspace_bytes(params: ConvParams) -> Option<usize> {
+        Self::workspace_len(params)?.checked_mul(size_of::<f32>())
+    }
+
+    fn workspace_len(params: ConvParams) -> Option<usize> {
         let conv = Conv::new(params)?;
         let taps = params.kernel.iter().try_fold(1usize, |taps, &size| taps.checked_mul(size))?;
         let channels = params.in_channels.checked_mul(params.out_channels)?;
         let weights = (channels / params.groups.max(1)).checked_mul(taps)?;
-        let len = conv.bounded_workspace_len(TIER, 1, Self::form(&params), weights);
-        len.checked_mul(size_of::<f32>())
+        Some(conv.bounded_workspace_len(TIER, 1, Self::form(&params), weights))
+    }
+
+    /// Size of the output on each axis, and the order of the terms of its sums; `None` if the
+    /// parameters are not valid.
+    pub fn output_and_order(params: ConvParams) -> Option<([usize; 3], SumOrder)> {
+        let conv = Conv::new(params)?;
+        let order = conv.scalar_sum_order(Self::form(&params), Self::workspace_len(params)?);
+        Some((conv.output(), order))
     }
 
     /// Runs the call.
@@ -86,6 +99,12 @@ impl LinearFloat {
     /// Bytes of workspace; `None` on overflow.
     pub fn workspace_bytes([rows, depth, channels]: [usize; 3]) -> Option<usize> {
         gemm_workspace_len(TIER, 1, rows, channels, depth)?.checked_mul(size_of::<f32>())
+    }
+
+    /// Number of terms of a sum that are added to each other before their sum is added to the
+    /// result, which starts with the bias.
+    pub fn sum_block([rows, depth, channels]: [usize; 3]) -> usize {
+        linear_sum_block(TIER, rows, channels, depth)
     }
 
     /// Runs the call.

@@ -17,7 +17,7 @@ mod packed;
 mod quantized;
 
 pub use elementwise::{Add, Dequantize, Pad, Permute, Quantize, Softmax};
-pub use float::{ConvParams, ConvolveFloat, Layout, LinearFloat, MaxPoolFloat, Relu};
+pub use float::{ConvParams, ConvolveFloat, Layout, LinearFloat, MaxPoolFloat, Relu, SumOrder};
 pub use packed::{
     AddPacked, CHANNEL_WORDS, Channel, ConvolvePacked, DepthwisePacked, HEADROOM, KERNEL,
     LinearPacked, weight_position, weights_len,

@@ -1,5 +1,6 @@
 //! Code generation: the source text of a program's module.
 
+pub(crate) mod c;
 pub(crate) mod compiled;
 mod method;
 

@@ -1,5 +1,5 @@
 //! Compilation of programs to straight-line code: calls in order with constant shapes, and a memory
-//! plan. `code/compiled.rs` writes them as Rust.
+//! plan. `code/compiled.rs` writes them as Rust, `code/c` as C.
 //!
 //! - [`flow`] reads a method and checks that its values can be moved to other memory.
 //! - [`operators`] translates instructions to [`Step`]s, or names what it cannot.
@@ -16,13 +16,28 @@ mod pack;
 mod plan;
 
 use crate::names::escaped;
-use crate::{Analysis, Program, Slot, Target};
+use crate::{Analysis, Program, Slot};
 use std::borrow::Cow;
 use torchlet_core::ScalarType;
 use torchlet_graph::method;
 
 pub(crate) use plan::Span;
 pub(crate) use torchlet_portable::compiled::{Channel, ConvParams, Layout};
+
+/// The kernels that a program is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kernels {
+    pub(crate) language: Language,
+    /// Whether int8 layers have kernels with packed weights.
+    pub(crate) are_packed: bool,
+}
+
+/// Language of the kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    Rust,
+    C,
+}
 
 /// A compiled program.
 pub(crate) struct Compiled<'p> {
@@ -218,7 +233,7 @@ impl<'p> Compiled<'p> {
         read: &'p method::Program<'p>,
         program: &Program,
         analysis: &Analysis,
-        target: &Target,
+        kernels: Kernels,
     ) -> Result<Self, Vec<String>> {
         let mut reasons = Vec::new();
         let own = |name: &&String| program.kernels.iter().any(|(own, _)| own.name == **name);
@@ -232,7 +247,7 @@ impl<'p> Compiled<'p> {
                 reasons.push(format!("method '{name}' cannot be read"));
                 continue;
             };
-            match compile_method(method, &found.inputs, &found.outputs, target) {
+            match compile_method(method, &found.inputs, &found.outputs, kernels) {
                 Ok(method) => methods.push(method),
                 Err(own) => {
                     reasons.extend(own.into_iter().map(|own| format!("method '{name}': {own}")));
@@ -261,7 +276,7 @@ fn compile_method<'p>(
     method: &'p method::Method<'p>,
     inputs: &[Slot],
     outputs: &[Slot],
-    target: &Target,
+    kernels: Kernels,
 ) -> Result<CompiledMethod<'p>, Vec<String>> {
     let mut reasons = Vec::new();
     for (is, slots) in [("input", inputs), ("output", outputs)] {
@@ -285,10 +300,26 @@ fn compile_method<'p>(
         }
     };
     fuse::run(method, &mut steps);
-    if target.has_dsp() {
+    if kernels.are_packed {
         pack::run(method, &mut steps);
     }
+    if kernels.language == Language::C {
+        steps.iter_mut().for_each(drop_workspace);
+    }
     plan::run(method, steps).map_err(|reason| vec![reason])
+}
+
+/// Removes the workspace of a step if its kernel in C has none.
+fn drop_workspace(step: &mut Step<'_>) {
+    if matches!(
+        step.call,
+        Call::Convolve { .. }
+            | Call::Linear { .. }
+            | Call::ConvolveFloat { .. }
+            | Call::LinearFloat { .. }
+    ) {
+        step.workspace.0 = 0;
+    }
 }
 
 fn unsupported_slot(slot: &Slot) -> Option<&'static str> {

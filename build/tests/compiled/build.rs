@@ -14,14 +14,30 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("visual_wake_words", "tinyml/visual_wake_words.pte"),
     ("anomaly_detection", "tinyml/anomaly_detection.pte"),
     ("digits_float", "digits/digits.pte"),
+    ("digits_channels_last", "digits/digits_channels_last.bpte"),
     ("mlp", "tinyml/mlp.pte"),
+    ("conv1d_all", "ops/convolution/conv1d_all.bpte"),
+    ("conv2d_channels_last", "ops/convolution/conv2d_channels_last_input.bpte"),
+    ("conv2d_groups", "ops/convolution/conv2d_groups.bpte"),
+    ("conv2d_many_channels", "ops/convolution/conv2d_many_channels.bpte"),
+    ("conv3d_all", "ops/convolution/conv3d_all.bpte"),
+    ("conv3d_depthwise", "ops/convolution/conv3d_depthwise.bpte"),
+    ("transposed_groups", "ops/transposed_convolution/conv_transpose2d_groups.bpte"),
+    ("transposed_many", "ops/transposed_of_many_channels/many_uneven.bpte"),
+    ("transposed_volume", "ops/transposed_convolution/conv_transpose3d_dilation.bpte"),
+    ("linear_4d", "ops/linear/linear_4d.bpte"),
+    ("max_pool_ceil", "ops/pooling/max_pool2d_ceil_padding.bpte"),
 ];
 
 /// A function that returns a program.
 type Written = fn() -> Result<Vec<u8>, torchlet_graph::Error>;
 
 /// Programs that are written here, by module name.
-const WRITTEN: &[(&str, Written)] = &[("sum_of_views", programs::sum_of_views)];
+const WRITTEN: &[(&str, Written)] = &[
+    ("sum_of_views", programs::sum_of_views),
+    ("convolutions", programs::convolutions),
+    ("rows", programs::rows),
+];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/fixtures");
@@ -44,6 +60,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     image(&mut programs.iter().map(program).map(Program::lowered)).write_for(&target, &lowered)?;
     let compiled = image(&mut programs.iter().map(program).map(Program::compiled_only));
+    // The same in C, with packed weights and without.
+    for name in ["cortex-m4f", "cortex-m0"] {
+        let (target, folder) = (Target::parse(name)?, folder.join(name));
+        std::fs::create_dir_all(&folder)?;
+        for it in &programs {
+            let c = program(it).to_c(&target, &format!("{}.h", it.0))?;
+            std::fs::write(folder.join(it.0).with_extension("c"), c.source)?;
+            std::fs::write(folder.join(it.0).with_extension("h"), c.header)?;
+        }
+    }
     for source in compiled.write_for(&target, &folder)?.sources {
         println!("cargo::rerun-if-changed={}", source.display());
     }

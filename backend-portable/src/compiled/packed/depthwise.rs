@@ -34,8 +34,14 @@ pub struct DepthwisePacked {
 }
 
 impl DepthwisePacked {
-    /// Rows and columns of a channel in the workspace, padded for [`kernels::depthwise_row`].
-    fn plane(from: Extent, to: Extent, stride: usize, padding: [usize; 2]) -> Option<[usize; 2]> {
+    /// Rows and columns of a channel in the workspace, padded for the innermost loop. `None` on
+    /// overflow.
+    pub fn plane(
+        from: Extent,
+        to: Extent,
+        stride: usize,
+        padding: [usize; 2],
+    ) -> Option<[usize; 2]> {
         let rows = to.rows.checked_sub(1)?.checked_mul(stride)?.checked_add(KERNEL)?;
         let columns =
             to.columns.checked_next_multiple_of(2)?.checked_mul(stride)?.checked_add(2)?;

@@ -34,7 +34,9 @@ pub(crate) fn share_vectors(groups: usize, group: [usize; 2], tier: Tier) -> boo
 
 use super::gemm::operand::{Lhs, Operand, Rhs, pack_rhs, packed_len};
 use super::gemm::patches::{Axis, Patches};
-use super::gemm::{Bias, Context, Epilogue, Problem, ShapeMismatch, Target, run_problem, slot_len};
+use super::gemm::{
+    Bias, Context, Epilogue, Problem, ShapeMismatch, Target, run_problem, slot_len, sum_block,
+};
 use super::simd::Tier;
 use crate::variants::{self, Variants};
 use strips::Strips;
@@ -47,6 +49,16 @@ pub enum WeightForm {
     Strided([usize; 5]),
     /// Output of [`Conv::pack_weights`] for the same tier.
     Packed,
+}
+
+/// Order in which the terms of a sum are added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SumOrder {
+    /// Whether the channels of a tap follow each other, instead of the taps of a channel.
+    pub by_taps: bool,
+    /// Number of terms that are added to each other before their sum is added to the result, which
+    /// starts with the bias.
+    pub block: usize,
 }
 
 /// The weights of a convolution.
@@ -281,6 +293,28 @@ impl Conv {
         has_filter
             && self.method(tier) != Method::Direct
             && self.slot_len(tier, form).is_some_and(|len| len <= workspace)
+    }
+
+    /// Order of the terms of a sum, in [`run`](Self::run) without SIMD and with a workspace of this
+    /// length.
+    pub(crate) fn scalar_sum_order(&self, form: WeightForm, workspace: usize) -> SumOrder {
+        let terms = self.group().0.saturating_mul(self.taps());
+        let filter = match form {
+            WeightForm::Strided(strides) => self.filter(&[], strides),
+            WeightForm::Packed => None,
+        };
+        match filter {
+            Some(filter) if self.is_gemm(Tier::SCALAR, form, workspace) => {
+                let joins = self.params().layout == Layout::ChannelsLast
+                    && self.axes.iter().all(Axis::is_identity);
+                let joined = if joins { self.params().batch } else { 1 };
+                let weights = Rhs::Strided(self.filter_operand(filter, 0));
+                let problem = self.problem(&[], weights, Epilogue::default(), joined);
+                let by_taps = self.params().layout == Layout::ChannelsLast;
+                SumOrder { by_taps, block: sum_block(Tier::SCALAR, &problem) }
+            }
+            _ => SumOrder { by_taps: true, block: terms },
+        }
     }
 
     fn slot_len(&self, tier: Tier, form: WeightForm) -> Option<usize> {

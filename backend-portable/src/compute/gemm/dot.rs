@@ -26,6 +26,33 @@ struct Vectors<'a> {
     count: usize,
 }
 
+/// Whether [`try_run`] computes a GEMM: each result is a single dot product.
+pub(super) fn supports<A: Stored, B: Stored>(problem: &Problem<'_, A, B>) -> bool {
+    operands(problem).is_some()
+}
+
+/// The short and the long operand, and whether the short one is the right one.
+fn operands<'a, A: Stored, B: Stored>(
+    problem: &Problem<'a, A, B>,
+) -> Option<(Vectors<'a>, Vectors<'a>, bool)> {
+    let &Problem { m, n, k, .. } = problem;
+    let (Lhs::Strided(a), Rhs::Strided(b)) = (&problem.lhs, &problem.rhs) else {
+        return None;
+    };
+    let in_place = a.inner == 1 && b.inner == 1 && a.inner_len >= k && b.inner_len >= k && k > 1;
+    let (Some(a_data), Some(b_data), true) = (A::as_f32(a.data), B::as_f32(b.data), in_place)
+    else {
+        return None;
+    };
+    let rows = Vectors { data: a_data, stride: a.other, count: m };
+    let cols = Vectors { data: b_data, stride: b.other, count: n };
+    match () {
+        () if m <= SHORT && m <= n => Some((rows, cols, false)),
+        () if n <= SHORT => Some((cols, rows, true)),
+        () => None,
+    }
+}
+
 /// Computes the GEMM if this module supports its shape and strides; returns whether it did.
 ///
 /// # Safety
@@ -35,22 +62,8 @@ pub(super) unsafe fn try_run<A: Stored, B: Stored>(
     problem: &Problem<'_, A, B>,
     target: Target,
 ) -> bool {
-    let &Problem { m, n, k, .. } = problem;
-    let (Lhs::Strided(a), Rhs::Strided(b)) = (&problem.lhs, &problem.rhs) else {
-        return false;
-    };
-    let in_place = a.inner == 1 && b.inner == 1 && a.inner_len >= k && b.inner_len >= k && k > 1;
-    let (Some(a_data), Some(b_data), true) = (A::as_f32(a.data), B::as_f32(b.data), in_place)
-    else {
-        return false;
-    };
-    let rows = Vectors { data: a_data, stride: a.other, count: m };
-    let cols = Vectors { data: b_data, stride: b.other, count: n };
-    let (short, long, swapped) = match () {
-        _ if m <= SHORT && m <= n => (rows, cols, false),
-        _ if n <= SHORT => (cols, rows, true),
-        _ => return false,
-    };
+    let Some((short, long, swapped)) = operands(problem) else { return false };
+    let k = problem.k;
     let threads = context.parallel.threads();
     let jobs = if threads <= 1 {
         1

@@ -141,6 +141,14 @@ pub(crate) fn slot_len<A: Stored, B: Stored>(
     Plan::of(tier, problem).map(|plan| plan.slot_len())
 }
 
+/// Number of terms that are added to each other before their sum is added to the result.
+pub(crate) fn sum_block<A: Stored, B: Stored>(tier: Tier, problem: &Problem<'_, A, B>) -> usize {
+    match Plan::of(tier, problem) {
+        Some(plan) if !dot::supports(problem) => plan.kc,
+        _ => problem.k,
+    }
+}
+
 /// Numbers of parts that rows and columns are split into: about four jobs for each thread, fewer if
 /// the work is small.
 ///

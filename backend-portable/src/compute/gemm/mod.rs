@@ -24,7 +24,7 @@ pub(crate) mod patches;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use driver::{GRAIN, Problem, Target, part, run as run_problem, slot_len};
+pub(crate) use driver::{GRAIN, Problem, Target, part, run as run_problem, slot_len, sum_block};
 pub(crate) use kernel::{Tile, next_panel_part, run as run_tile};
 
 use super::simd::Tier;
@@ -272,6 +272,15 @@ pub fn gemm_workspace_len(
     k: usize,
 ) -> Option<usize> {
     driver::slot_len_any(tier, m, n, k)?.checked_mul(threads.max(1))
+}
+
+/// Number of terms that a GEMM of row-major matrices, the right one transposed, adds to each other
+/// before their sum is added to the result.
+pub(crate) fn linear_sum_block(tier: Tier, m: usize, n: usize, k: usize) -> usize {
+    let operand =
+        || Operand::<f32> { data: &[], other: k, inner_len: usize::MAX, outer: 0, inner: 1 };
+    let (lhs, rhs) = (Lhs::Strided(operand()), Rhs::Strided(operand()));
+    sum_block(tier, &Problem { m, n, k, k_step: 1, lhs, rhs, epilogue: Epilogue::default() })
 }
 
 /// Computes `c = clamp(alpha * a * b + bias + beta * c)`.

@@ -1,0 +1,4 @@
+/* Images are channels last. */
+struct tl_image {
+    int32_t rows, columns, channels;
+};
