@@ -82,6 +82,12 @@ Examples:
   torchlet size model.pte --lower --target riscv32imac-unknown-none-elf
   torchlet size model.pte --data weights.ptd --json")]
     Size(SizeArguments),
+    /// Compiles a program to code for firmware: a source file with its kernels and weights, and a
+    /// header with a function for each method.
+    #[command(after_help = "Examples:
+  torchlet compile model.pte --to c --target cortex-m4f -o model.c   (and model.h)
+  torchlet compile model.pt2 --target cortex-m0 --name keywords -o src/model.c")]
+    Compile(CompileArguments),
     /// Measures a program: inference time, load time, peak memory.
     #[command(after_help = "Examples:
   torchlet bench model.pte
@@ -435,6 +441,43 @@ pub(crate) struct ExtractArguments {
     /// External weights that delegates may refer to (repeatable)
     #[arg(long, value_name = "FILE.ptd")]
     pub(crate) data: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompileArguments {
+    /// The program (.pte, .bpte, .pt2 or .vgf)
+    pub(crate) model: PathBuf,
+    /// The language
+    #[arg(long = "to", value_enum, value_name = "LANGUAGE", default_value_t)]
+    pub(crate) language: Language,
+    /// The processor: cortex-m0, cortex-m4f and so on, or a target triple; the code runs on others,
+    /// too
+    #[arg(long, value_name = "PROCESSOR", value_parser = Target::parse)]
+    #[arg(default_value = "cortex-m4f")]
+    pub(crate) target: Target,
+    /// The source file to write; the header is written beside it
+    #[arg(long, short, value_name = "FILE.c")]
+    pub(crate) out: PathBuf,
+    /// Prefix of the functions [default: the name of the source file]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// A method to compile (repeatable) [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) method: Vec<String>,
+    /// External weights of the program (repeatable)
+    #[arg(long, value_name = "FILE.ptd")]
+    pub(crate) data: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Language of compiled programs. (Build scripts of firmware in Rust write Rust.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Language {
+    /// C99
+    #[default]
+    C,
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ mod bench;
 mod budget;
 mod bundle;
 mod cases;
+mod compile;
 mod containers;
 mod convert;
 #[cfg(test)]
@@ -76,6 +77,7 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Verify(arguments) => return verify::verify(arguments),
         Command::Lower(arguments) => lower::lower(arguments),
         Command::Size(arguments) => size::size(arguments),
+        Command::Compile(arguments) => compile::compile(arguments),
         Command::Bench(arguments) => bench::bench(arguments),
         Command::Profile(arguments) => profile::profile(arguments),
         Command::Diff(arguments) => return diff::diff(arguments),

@@ -3,6 +3,37 @@
 use crate::{ADD, Folder, error, fixture, json, stdout, torchlet};
 
 #[test]
+fn compile_writes_c() {
+    let folder = Folder::new("compile");
+    let (source, header) = (folder.path("digits.c"), folder.path("digits.h"));
+    let text = stdout(&["compile", "tinyml/digits.pte", "-o", &source]);
+    assert!(text.contains("function  digits_forward\n"), "{text}");
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    let signature = "void digits_forward(const float input[64], float output[10])";
+    assert!(read(&source).contains(&format!("{signature}\n{{")));
+    assert!(read(&header).contains(&format!("{signature};")));
+    // A program of another format, for another processor, with another name.
+    let archive = "pt2/convolutions.pt2";
+    let compile = ["compile", archive, "--to", "c", "--target", "cortex-m0", "--name", "int t"];
+    let output = torchlet(&[&compile[..], &["-o", &source, "--json"]].concat());
+    if output.status.success() {
+        let object = json(&String::from_utf8(output.stdout).unwrap());
+        assert_eq!(object["functions"], serde_json::json!(["int_t_forward"]));
+    } else {
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains("cannot be compiled: method 'forward': instruction "), "{text}");
+    }
+    let lstm = error(&["compile", "tinyml/lstm_step.pte", "-o", &source]);
+    assert!(lstm.contains("lstm_step.pte cannot be compiled: method 'forward': "), "{lstm}");
+    assert!(error(&["compile", "tinyml/digits.pte", "-o", &header]).contains("must not end in .h"));
+    let quoted = folder.path("a\"b.c");
+    let quoted = error(&["compile", "tinyml/digits.pte", "-o", &quoted]);
+    assert!(quoted.contains("of the header has other characters"), "{quoted}");
+    let nowhere = ["compile", "tinyml/digits.pte", "--method", "backward", "-o", &source];
+    assert!(error(&nowhere).contains("has no method 'backward'"));
+}
+
+#[test]
 fn lower_writes_programs() {
     let folder = Folder::new("lower");
     let vision = "vulkan/model/vision.bpte";
