@@ -16,9 +16,8 @@ pub(crate) fn compile(arguments: &CompileArguments) -> Result<(), Failure> {
     if *source == header {
         return Err(Failure::new("the source file must not end in .h, as the header does"));
     }
-    let text = |name: Option<&std::ffi::OsStr>| {
-        name.unwrap_or_default().to_string_lossy().into_owned()
-    };
+    let text =
+        |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
     let name = arguments.name.clone().unwrap_or_else(|| text(source.file_stem()));
     let mut program = Program::new(&arguments.model).name(&name);
     for path in &arguments.data {

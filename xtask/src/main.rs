@@ -8,6 +8,7 @@ mod api;
 mod bench;
 mod board;
 mod book;
+mod c_programs;
 mod capi;
 mod deps;
 mod dist;
@@ -54,6 +55,8 @@ enum Command {
     Api(api::Options),
     /// Compare the C header with its sources, and run programs in C and C++ that use it
     Capi(capi::Options),
+    /// Run programs in C (`torchlet compile`) in QEMU, and check their size and speed
+    CPrograms(c_programs::Options),
     /// Benchmark models with torchlet and with ExecuTorch's runtime
     Bench(bench::Options),
     /// Export the programs in tests/fixtures
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Book(options) => book::run(&options),
         Command::Api(options) => api::run(&options),
         Command::Capi(options) => capi::run(&options),
+        Command::CPrograms(options) => c_programs::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Fixtures(options) => fixtures::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),

@@ -7,8 +7,8 @@ use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
 use crate::{
-    api, bench, board, book, capi, deps, modules, msrv, python, shaders, size, systems, vulkan,
-    web, width,
+    api, bench, board, book, c_programs, capi, deps, modules, msrv, python, shaders, size, systems,
+    vulkan, web, width,
 };
 use anyhow::Result;
 
@@ -36,7 +36,11 @@ pub(super) const STEPS: &[Step] = &[
     background("miri", "tests of core under Miri", miri),
     background("size", "flash budget of core", size_step),
     background("board", "firmware in QEMU: its log matches the expected one", board_step),
-    background("c-board", "firmware in C in QEMU: its log matches the expected one", c_board_step),
+    background(
+        "c-board",
+        "firmware in C in QEMU: its log matches the expected one; compiled programs in C",
+        c_board_step,
+    ),
     step("clippy", "no warnings without features, with each feature alone, and with all", clippy),
     step("msrv", "the libraries compile with the minimum supported Rust version", msrv_step),
     step("api", "the public API of the libraries matches api/", api_step),
@@ -179,6 +183,7 @@ fn c_board_step() -> Result<Outcome> {
         return Ok(Outcome::NotRun(error.to_string()));
     }
     capi::firmware::run(false)?;
+    c_programs::run(&c_programs::Options::default())?;
     Ok(Outcome::Passed)
 }
 

@@ -57,6 +57,43 @@ static void tl_gather(const struct tl_packed_convolution *c, const int8_t *input
     }
 }
 
+/* Adds the products of three pixels and of two channels. */
+static TL_APART void tl_six_sums(const uint32_t *values, const uint32_t *weights,
+                                 const uint32_t *end, int32_t sums[6])
+{
+    int32_t a = sums[0], b = sums[1], c = sums[2], d = sums[3], e = sums[4], f = sums[5];
+    do {
+        int32_t even, odd;
+        uint32_t word;
+        word = weights[0];
+        even = tl_even(word);
+        odd = tl_odd(word);
+        a = tl_add_pairs((int32_t)values[0], even, a);
+        b = tl_add_pairs((int32_t)values[0], odd, b);
+        c = tl_add_pairs((int32_t)values[1], even, c);
+        d = tl_add_pairs((int32_t)values[1], odd, d);
+        e = tl_add_pairs((int32_t)values[2], even, e);
+        f = tl_add_pairs((int32_t)values[2], odd, f);
+        word = weights[1];
+        even = tl_even(word);
+        odd = tl_odd(word);
+        a = tl_add_pairs((int32_t)values[3], even, a);
+        b = tl_add_pairs((int32_t)values[3], odd, b);
+        c = tl_add_pairs((int32_t)values[4], even, c);
+        d = tl_add_pairs((int32_t)values[4], odd, d);
+        e = tl_add_pairs((int32_t)values[5], even, e);
+        f = tl_add_pairs((int32_t)values[5], odd, f);
+        weights += 2;
+        values += 2 * TL_PIXELS;
+    } while (weights != end);
+    sums[0] = a;
+    sums[1] = b;
+    sums[2] = c;
+    sums[3] = d;
+    sums[4] = e;
+    sums[5] = f;
+}
+
 /* All channels of up to three pixels. The results of missing pixels are overwritten. */
 static void tl_multiply_packed(const struct tl_packed_convolution *c, const uint32_t *wide,
                                int32_t pixels, int8_t *out)
@@ -66,31 +103,21 @@ static void tl_multiply_packed(const struct tl_packed_convolution *c, const uint
     int8_t *second = out + (pixels > 1 ? c->to.channels : 0);
     int8_t *third = pixels > 2 ? second + c->to.channels : second;
     for (; channels != end; channels += 6) {
-        int32_t a = channels[0], b = channels[3], d = a, e = b, g = a, h = b;
-        const uint32_t *values = wide;
-        const uint32_t *last = weights + 2 * c->units;
-        int32_t multiplier = channels[1], shift = channels[2];
-        int32_t rounding = tl_rounding(c->zero, shift);
-        do {
-            int32_t even = tl_even(*weights), odd = tl_odd(*weights);
-            int32_t one = (int32_t)values[0], two = (int32_t)values[1], three = (int32_t)values[2];
-            a = tl_add_pairs(one, even, a);
-            b = tl_add_pairs(one, odd, b);
-            d = tl_add_pairs(two, even, d);
-            e = tl_add_pairs(two, odd, e);
-            g = tl_add_pairs(three, even, g);
-            h = tl_add_pairs(three, odd, h);
-            values += TL_PIXELS;
-        } while (++weights != last);
-        *third++ = (int8_t)tl_requantized(g, multiplier, shift, rounding);
-        *second++ = (int8_t)tl_requantized(d, multiplier, shift, rounding);
-        *out++ = (int8_t)tl_requantized(a, multiplier, shift, rounding);
+        int32_t sums[6], multiplier = channels[1], shift = channels[2], rounding;
+        sums[0] = sums[2] = sums[4] = channels[0];
+        sums[1] = sums[3] = sums[5] = channels[3];
+        tl_six_sums(wide, weights, weights + 2 * c->units, sums);
+        weights += 2 * c->units;
+        rounding = tl_rounding(c->zero, shift);
+        *third++ = (int8_t)tl_requantized(sums[4], multiplier, shift, rounding);
+        *second++ = (int8_t)tl_requantized(sums[2], multiplier, shift, rounding);
+        *out++ = (int8_t)tl_requantized(sums[0], multiplier, shift, rounding);
         multiplier = channels[4];
         shift = channels[5];
         rounding = tl_rounding(c->zero, shift);
-        *third++ = (int8_t)tl_requantized(h, multiplier, shift, rounding);
-        *second++ = (int8_t)tl_requantized(e, multiplier, shift, rounding);
-        *out++ = (int8_t)tl_requantized(b, multiplier, shift, rounding);
+        *third++ = (int8_t)tl_requantized(sums[5], multiplier, shift, rounding);
+        *second++ = (int8_t)tl_requantized(sums[3], multiplier, shift, rounding);
+        *out++ = (int8_t)tl_requantized(sums[1], multiplier, shift, rounding);
     }
 }
 

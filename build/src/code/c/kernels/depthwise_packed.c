@@ -36,47 +36,81 @@ static int32_t tl_pair(const int16_t *values)
 #endif
 }
 
-/* Adds the products of a row of the padded image and of the kernel, for two outputs. `first` is the
-   pair of the first two weights, `last` that of the last two. */
-static void tl_two_sums(const int16_t *plane, int32_t stride, int32_t first, int32_t last,
-                        int32_t *one, int32_t *two)
+/* Parameters of a channel: pairs of the first two and of the last two weights of each row, bias,
+   multiplier, shift and rounding; and distances of rows and of results. */
+struct tl_plane {
+    int32_t pairs[6], bias, multiplier, shift, rounding, columns, channels;
+};
+
+/* Adds the products of a row of the padded image and of the kernel, for two outputs. */
+static TL_REPEATED void tl_two_sums(const int16_t *values, const int32_t pairs[2], int32_t stride,
+                                    int32_t *one, int32_t *two)
 {
-    int32_t a = tl_pair(plane), b = tl_pair(plane + 2);
+    int32_t a = tl_pair(values), b = tl_pair(values + 2), first = pairs[0], last = pairs[1];
     *one = tl_add_low_high(b, last, tl_add_pairs(a, first, *one));
     if (stride == 1)
         *two = tl_add_pairs(b, last, tl_add_low_high(first, a, *two));
     else
-        *two = tl_add_low_high(tl_pair(plane + 4), last, tl_add_pairs(b, first, *two));
+        *two = tl_add_low_high(tl_pair(values + 4), last, tl_add_pairs(b, first, *two));
+}
+
+/* Computes a row of the output. Two neighbours share values of the padded image. */
+static TL_REPEATED void tl_plane_row(const struct tl_plane *p, int32_t stride,
+                                     const int16_t *values, int32_t left, int8_t *out)
+{
+    for (; left > 0; left -= 2) {
+        int32_t one = p->bias, two = one;
+        const int16_t *at = values;
+        tl_two_sums(at, p->pairs, stride, &one, &two);
+        at += p->columns;
+        tl_two_sums(at, p->pairs + 2, stride, &one, &two);
+        at += p->columns;
+        tl_two_sums(at, p->pairs + 4, stride, &one, &two);
+        *out = (int8_t)tl_requantized(one, p->multiplier, p->shift, p->rounding);
+        out += p->channels;
+        if (left > 1)
+            *out = (int8_t)tl_requantized(two, p->multiplier, p->shift, p->rounding);
+        out += p->channels;
+        values += 2 * stride;
+    }
+}
+
+/* The same for constant strides. */
+static TL_APART void tl_plane_by_one(const struct tl_plane *p, const int16_t *values, int32_t left,
+                                     int8_t *out)
+{
+    tl_plane_row(p, 1, values, left, out);
+}
+
+static TL_APART void tl_plane_by_two(const struct tl_plane *p, const int16_t *values, int32_t left,
+                                     int8_t *out)
+{
+    tl_plane_row(p, 2, values, left, out);
 }
 
 static void tl_convolve_plane(const struct tl_packed_depthwise *c, const int16_t *plane,
                               const int32_t *channel, const int8_t *weights, int8_t *out)
 {
-    int32_t bias = channel[0], multiplier = channel[1], shift = channel[2];
-    int32_t rounding = tl_rounding(c->zero, shift), channels = c->to.channels;
-    int32_t stride = c->stride, row, left, at, pairs[6];
-    for (at = 0; at < 3; at++, weights += 3) {
+    struct tl_plane p;
+    int32_t at, columns = c->to.columns;
+    p.bias = channel[0];
+    p.multiplier = channel[1];
+    p.shift = channel[2];
+    p.rounding = tl_rounding(c->zero, p.shift);
+    p.columns = c->columns;
+    p.channels = c->to.channels;
+    for (at = 0; at < 6; at += 2, weights += 3) {
         uint32_t middle = (uint32_t)weights[1];
-        pairs[2 * at] = (int32_t)(((uint32_t)weights[0] & 0xffff) | middle << 16);
-        pairs[2 * at + 1] = (int32_t)((middle & 0xffff) | (uint32_t)weights[2] << 16);
+        p.pairs[at] = (int32_t)(((uint32_t)weights[0] & 0xffff) | middle << 16);
+        p.pairs[at + 1] = (int32_t)((middle & 0xffff) | (uint32_t)weights[2] << 16);
     }
-    for (row = 0; row < c->to.rows; row++, plane += stride * c->columns) {
-        const int16_t *first = plane, *second = first + c->columns, *third = second + c->columns;
-        for (left = c->to.columns; left > 0; left -= 2) {
-            int32_t one = bias, two = bias;
-            tl_two_sums(first, stride, pairs[0], pairs[1], &one, &two);
-            tl_two_sums(second, stride, pairs[2], pairs[3], &one, &two);
-            tl_two_sums(third, stride, pairs[4], pairs[5], &one, &two);
-            *out = (int8_t)tl_requantized(one, multiplier, shift, rounding);
-            out += channels;
-            if (left > 1) {
-                *out = (int8_t)tl_requantized(two, multiplier, shift, rounding);
-                out += channels;
-            }
-            first += 2 * stride;
-            second += 2 * stride;
-            third += 2 * stride;
-        }
+    for (at = 0; at < c->to.rows; at++) {
+        if (c->stride == 1)
+            tl_plane_by_one(&p, plane, columns, out);
+        else
+            tl_plane_by_two(&p, plane, columns, out);
+        plane += c->stride * c->columns;
+        out += columns * p.channels;
     }
 }
 
