@@ -95,13 +95,10 @@ mod tests {
         assert_eq!(c_identifier("forward"), "forward");
         assert_eq!(c_identifier("t"), "t_");
         assert_eq!(c_identifier("MAX"), "MAX_");
-        assert_eq!(c_identifier("x(){}\nint y"), "x______int_y");
+        assert_eq!(c_identifier("x(){}\nint y"), "x_____int_y");
         assert_eq!(c_prefix("keyword-spotting"), "keyword_spotting");
         assert_eq!([c_prefix("tl"), c_prefix("TL_x")], ["p_tl", "p_TL_x"]);
-        assert_eq!(
-            comment("a */ int b; \\\n??/ float32[1, 2]"),
-            "a __ int b_ ______ float32[1, 2]"
-        );
+        assert_eq!(comment("a */ int b; \\\n??/ float32[1, 2]"), "a __ int b_ _____ float32[1, 2]");
     }
 
     #[test]

@@ -60,6 +60,22 @@ fn padding_and_reordering_are_merged() {
     assert!(text.contains("static CALL_1: calls::ConvolvePacked "), "{text}");
 }
 
+/// Without its algorithm, a convolution of volumes would be computed as one of images.
+#[test]
+fn images_contain_the_algorithms_of_convolutions() {
+    let folder = folder("algorithms");
+    let variants = |name: &str| {
+        write(&only(name), &folder).unwrap();
+        let shared = fs::read_to_string(folder.join("torchlet_image.rs")).unwrap();
+        let (_, text) = shared.split_once("torchlet_variants").unwrap();
+        let bits = text.split_once("from_bits(").unwrap().1.split_once(')').unwrap().0.to_owned();
+        bits
+    };
+    let [volume, image] = ["conv3d_plain", "conv2d_plain"]
+        .map(|name| variants(&format!("ops/convolution/{name}.bpte")));
+    assert!(volume != "0x0" && image != "0x0" && volume != image, "{volume} {image}");
+}
+
 #[test]
 fn other_programs_name_the_reasons() {
     let folder = folder("reasons");

@@ -52,6 +52,8 @@ fn exported_set(text: &mut String, symbol: &str, of: &str, bits: impl LowerHex) 
 pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String {
     let mut text = String::new();
     text.push_str(HEAD);
+    // Convolutions of compiled programs choose an algorithm, too.
+    let paths = analyses.iter().fold(Variants::NONE, |all, analysis| all.union(analysis.paths));
     // Compiled programs call functions for their types directly.
     let analyses: Vec<_> = analyses.iter().filter(|analysis| analysis.compiled.is_none()).collect();
     let types = analyses.iter().fold(Types::NONE, |all, analysis| all.union(analysis.types));
@@ -68,7 +70,6 @@ pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String 
         "/// The runtime features that the programs use, which are linked (`selected-dtypes`).",
     );
     exported_set(&mut text, "torchlet_features", "core::RuntimeFeatures", uses.bits());
-    let paths = analyses.iter().fold(Variants::NONE, |all, analysis| all.union(analysis.paths));
     line(
         &mut text,
         "/// The algorithm variants that the kernels use, which are linked (`selected-dtypes`).",

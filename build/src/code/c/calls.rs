@@ -1,11 +1,8 @@
 //! Calls in C: a structure with the parameters of each kernel, and the call itself.
 
 use super::constants::{Constants, float, int};
-use crate::compiled::{
-    Bytes, Call, CompiledMethod, ConvParams, Extent, Layout, Results, Scales, Span, Step, Window,
-};
+use crate::compiled::{Call, CompiledMethod, Extent, Results, Scales, Span, Step, Window};
 use std::fmt::Write;
-use torchlet_portable::compiled::{ConvolveFloat, LinearFloat};
 
 /// Output of the calls of a program.
 #[derive(Default)]
@@ -18,16 +15,16 @@ pub(super) struct Calls {
 }
 
 /// Parameters of a call.
-struct Parameters {
-    kind: &'static str,
-    fields: Vec<(&'static str, String)>,
+pub(super) struct Parameters {
+    pub(super) kind: &'static str,
+    pub(super) fields: Vec<(&'static str, String)>,
 }
 
 /// The member of the activation memory with a type, and its size.
 pub(super) const BYTES: (&str, usize) = ("bytes", 1);
-const HALVES: (&str, usize) = ("halves", 2);
-const WORDS: (&str, usize) = ("words", 4);
-const FLOATS: (&str, usize) = ("floats", 4);
+pub(super) const HALVES: (&str, usize) = ("halves", 2);
+pub(super) const WORDS: (&str, usize) = ("words", 4);
+pub(super) const FLOATS: (&str, usize) = ("floats", 4);
 
 /// A pointer to a part of the memory.
 pub(super) fn at((member, size): (&str, usize), span: Span) -> String {
@@ -37,12 +34,12 @@ pub(super) fn at((member, size): (&str, usize), span: Span) -> String {
     }
 }
 
-fn image([rows, columns, channels]: Extent) -> String {
+pub(super) fn image([rows, columns, channels]: Extent) -> String {
     format!("{{{rows}, {columns}, {channels}}}")
 }
 
 /// The window of an axis with `size` outputs.
-fn window(window: Window, size: usize) -> Result<String, String> {
+pub(super) fn window(window: Window, size: usize) -> Result<String, String> {
     let [kernel, stride, padding, dilation] = window;
     let reach = |count: i64, step: i64| count.checked_mul(step);
     let last = i64::try_from(size).ok().and_then(|size| reach(size, stride));
@@ -54,23 +51,19 @@ fn window(window: Window, size: usize) -> Result<String, String> {
     }
 }
 
-fn list<T>(items: &[T], text: impl Fn(&T) -> String) -> String {
+pub(super) fn list<T>(items: &[T], text: impl Fn(&T) -> String) -> String {
     format!("{{{}}}", items.iter().map(text).collect::<Vec<_>>().join(", "))
 }
 
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect()
-}
-
 /// Fails if a size is not as expected: the call would leave its arrays.
-fn check(found: usize, expected: Option<usize>) -> Result<(), String> {
+pub(super) fn check(found: usize, expected: Option<usize>) -> Result<(), String> {
     match expected {
         Some(expected) if expected == found => Ok(()),
         _ => Err("the data does not have the size of its shape".into()),
     }
 }
 
-fn product(sizes: &[usize]) -> Option<usize> {
+pub(super) fn product(sizes: &[usize]) -> Option<usize> {
     sizes.iter().try_fold(1usize, |product, &size| product.checked_mul(size))
 }
 
@@ -120,7 +113,7 @@ impl Calls {
         Ok(format!("{kernel}(&{name}, {arguments});"))
     }
 
-    fn uses(&mut self, kernel: &'static str) {
+    pub(super) fn uses(&mut self, kernel: &'static str) {
         if !self.kernels.contains(&kernel) {
             self.kernels.push(kernel);
         }
@@ -228,116 +221,6 @@ impl Calls {
         }
     }
 
-    fn packed(&mut self, call: &Call<'_>, spans: Spans) -> Made {
-        let (input, out) = (at(BYTES, spans.input), at(BYTES, spans.out));
-        match call {
-            Call::ConvolvePacked { from, to, windows, offset, zero, channels, weights } => {
-                let images = images(spans, *from, *to)?;
-                let [[rows, down, above, _], [columns, across, before, _]] = *windows;
-                let row = product(&[from[2], columns as usize]).map(|len| len.div_ceil(4));
-                let row = row.ok_or("is too large")?;
-                let units = product(&[row, rows as usize]).ok_or("is too large")?;
-                check(weights.len(), product(&[to[2], units, 4]))?;
-                check(channels.len(), product(&[to[2], 3]))?;
-                let is_point = [rows, columns, down, across, above, before] == [1, 1, 1, 1, 0, 0]
-                    && (from[0], from[1]) == (to[0], to[1])
-                    && from[2].is_multiple_of(4);
-                self.uses("convolve_packed");
-                let fields = vec![
-                    ("images", images.to_string()),
-                    ("from", image(*from)),
-                    ("to", image(*to)),
-                    ("down", window(windows[0], to[0])?),
-                    ("across", window(windows[1], to[1])?),
-                    ("row_units", row.to_string()),
-                    ("units", units.to_string()),
-                    ("is_point", i32::from(is_point).to_string()),
-                    ("offset", int(offset)),
-                    ("zero", int(zero)),
-                    ("channels", self.constants.ints(channels)),
-                    ("weights", self.constants.words(weights)),
-                ];
-                let parameters = Parameters { kind: "tl_packed_convolution", fields };
-                let arguments = vec![input, out, at(WORDS, spans.workspace)];
-                Ok(("tl_convolve_packed", Some(parameters), arguments))
-            }
-            Call::DepthwisePacked { from, to, stride, padding, value, zero, channels, weights } => {
-                let images = images(spans, *from, *to)?;
-                let [above, before] = *padding;
-                let extent = |[rows, columns, channels]: Extent| {
-                    torchlet_portable::compiled::Extent { rows, columns, channels }
-                };
-                let plane = torchlet_portable::compiled::DepthwisePacked::plane(
-                    extent(*from),
-                    extent(*to),
-                    *stride,
-                    *padding,
-                );
-                let [rows, columns] = plane.ok_or("is too large")?;
-                check(weights.len(), product(&[to[2], 9]))?;
-                check(channels.len(), product(&[to[2], 3]))?;
-                check(spans.workspace.len, product(&[rows, columns, 2]))?;
-                self.uses("depthwise_packed");
-                let fields = vec![
-                    ("images", images.to_string()),
-                    ("stride", stride.to_string()),
-                    ("from", image(*from)),
-                    ("to", image(*to)),
-                    ("above", above.to_string()),
-                    ("before", before.to_string()),
-                    ("rows", rows.to_string()),
-                    ("columns", columns.to_string()),
-                    ("value", value.to_string()),
-                    ("zero", int(zero)),
-                    ("channels", self.constants.ints(channels)),
-                    ("weights", self.constants.bytes(weights)),
-                ];
-                let parameters = Parameters { kind: "tl_packed_depthwise", fields };
-                let arguments = vec![input, out, at(HALVES, spans.workspace)];
-                Ok(("tl_depthwise_packed", Some(parameters), arguments))
-            }
-            Call::LinearPacked { depth, offset, zero, channel, bias, weights } => {
-                let features = bias.len();
-                check(spans.input.len, Some(*depth))?;
-                check(spans.out.len, Some(features))?;
-                let padded = features.checked_next_multiple_of(2).unwrap_or(0);
-                check(weights.len(), product(&[padded, depth.div_ceil(4), 4]))?;
-                self.uses("linear_packed");
-                let fields = vec![
-                    ("depth", depth.to_string()),
-                    ("features", features.to_string()),
-                    ("offset", int(offset)),
-                    ("zero", int(zero)),
-                    ("multiplier", int(&channel.multiplier)),
-                    ("shift", int(&channel.shift)),
-                    ("bias", self.constants.ints(bias)),
-                    ("weights", self.constants.words(weights)),
-                ];
-                let parameters = Parameters { kind: "tl_packed_linear", fields };
-                let arguments = vec![input, out, at(WORDS, spans.workspace)];
-                Ok(("tl_linear_packed", Some(parameters), arguments))
-            }
-            Call::AddPacked { zeros, scale, result, zero } => {
-                check(spans.input.len, Some(spans.out.len))?;
-                check(spans.second.len, Some(spans.out.len))?;
-                self.uses("add_packed");
-                let fields = vec![
-                    ("zeros", list(zeros, int)),
-                    ("multiplier", int(&scale.multiplier)),
-                    ("shift", int(&scale.shift)),
-                    ("result_multiplier", int(&result.multiplier)),
-                    ("result_shift", int(&result.shift)),
-                    ("zero", int(zero)),
-                ];
-                let parameters = Parameters { kind: "tl_packed_addition", fields };
-                let len = spans.out.len.to_string();
-                let arguments = vec![input, at(BYTES, spans.second), out, len];
-                Ok(("tl_add_packed", Some(parameters), arguments))
-            }
-            _ => unknown(),
-        }
-    }
-
     fn other(&mut self, call: &Call<'_>, spans: Spans) -> Made {
         let (input, out) = (at(BYTES, spans.input), at(BYTES, spans.out));
         let arguments = vec![input.clone(), out.clone()];
@@ -438,148 +321,26 @@ impl Calls {
             _ => unknown(),
         }
     }
-
-    /// A convolution of floats; linear layers are convolutions of single values.
-    fn sums_of_floats(&mut self, call: &Call<'_>, spans: Spans) -> Made {
-        let (params, weights, bias, (to, by_taps, block)) = match call {
-            Call::ConvolveFloat { params, weights, bias } => {
-                let geometry = ConvolveFloat::output_and_order(*params);
-                let (to, order) = geometry.ok_or("its parameters are not supported")?;
-                (*params, weights, bias, (to, order.by_taps, order.block))
-            }
-            Call::LinearFloat { sizes: [rows, depth, channels], weights, bias } => {
-                let params = ConvParams {
-                    batch: *rows,
-                    in_channels: *depth,
-                    out_channels: *channels,
-                    groups: 1,
-                    input: [1; 3],
-                    kernel: [1; 3],
-                    stride: [1; 3],
-                    padding: [0; 3],
-                    dilation: [1; 3],
-                    output_padding: [0; 3],
-                    transposed: false,
-                    layout: Layout::ChannelsLast,
-                };
-                let block = LinearFloat::sum_block([*rows, *depth, *channels]);
-                (params, weights, bias, ([1; 3], true, block))
-            }
-            _ => return unknown(),
-        };
-        let ConvParams { batch, in_channels, out_channels, groups, input, kernel, .. } = params;
-        check(spans.input.len, product(&[&[batch, in_channels, 4], &input[..]].concat()))?;
-        check(spans.out.len, product(&[&[batch, out_channels, 4], &to[..]].concat()))?;
-        let [inputs, outputs] =
-            [in_channels, out_channels].map(|count| count.checked_div(groups).unwrap_or(0));
-        check(in_channels, product(&[inputs, groups]))?;
-        check(out_channels, product(&[outputs, groups]))?;
-        let taps = product(&kernel).ok_or("is too large")?;
-        let terms = product(&[inputs, taps]).ok_or("is too large")?;
-        // The end of the block after the last one is computed, too.
-        let end = terms.checked_add(block).filter(|&end| end <= i32::MAX as usize);
-        end.filter(|_| block > 0).ok_or("is too large")?;
-        check(weights.len(), product(&[groups, outputs, terms, 4]))?;
-        if !bias.is_empty() {
-            check(bias.len(), product(&[out_channels, 4]))?;
-        }
-        let panels = panels(weights, [groups, outputs, inputs, taps], params.transposed, by_taps);
-        self.uses("convolve_float");
-        self.uses(if params.transposed { "taps_transposed" } else { "taps" });
-        let windows: Result<Vec<String>, String> = (0..3)
-            .map(|axis| {
-                let int = |value: usize| i64::try_from(value).map_err(|_| "is too large");
-                let values = [params.kernel, params.stride, params.padding, params.dilation];
-                let [kernel, stride, padding, dilation] = values.map(|of| of[axis]);
-                let own = [int(kernel)?, int(stride)?, int(padding)?, int(dilation)?];
-                window(own, to[axis])
-            })
-            .collect();
-        let fields = vec![
-            ("images", batch.to_string()),
-            ("groups", groups.to_string()),
-            ("inputs", inputs.to_string()),
-            ("outputs", outputs.to_string()),
-            ("transposed", i32::from(params.transposed).to_string()),
-            ("from", list(&input, usize::to_string)),
-            ("to", list(&to, usize::to_string)),
-            ("windows", format!("{{{}}}", windows?.join(", "))),
-            ("from_steps", list(&float_steps(params.layout, input, in_channels), usize::to_string)),
-            ("to_steps", list(&float_steps(params.layout, to, out_channels), usize::to_string)),
-            ("by_taps", i32::from(by_taps).to_string()),
-            ("block", block.to_string()),
-            ("weights", self.constants.floats(&panels)),
-            ("bias", self.constants.floats(&floats(bias))),
-        ];
-        let parameters = Parameters { kind: "tl_float_convolution", fields };
-        let arguments = vec![at(FLOATS, spans.input), at(FLOATS, spans.out)];
-        Ok(("tl_convolve_float", Some(parameters), arguments))
-    }
-}
-
-/// Distances of channels, and of neighbours on each axis.
-fn float_steps(layout: Layout, [depth, rows, columns]: [usize; 3], channels: usize) -> [usize; 4] {
-    let plane = rows.saturating_mul(columns);
-    match layout {
-        Layout::ChannelsFirst => [depth.saturating_mul(plane), plane, columns, 1],
-        Layout::ChannelsLast => {
-            let row = columns.saturating_mul(channels);
-            [1, plane.saturating_mul(channels), row, channels]
-        }
-    }
-}
-
-/// Weights `[output channel, input channel, tap]` of groups, or of transposed convolutions `[input
-/// channel, output channel, tap]`, in the order in which the kernel reads them.
-fn panels(
-    weights: &Bytes<'_>,
-    [groups, outputs, inputs, taps]: [usize; 4],
-    is_transposed: bool,
-    by_taps: bool,
-) -> Vec<f32> {
-    let weights = floats(weights);
-    let mut panels = Vec::with_capacity(weights.len());
-    for group in 0..groups {
-        let mut first = 0;
-        while first < outputs {
-            let width = if outputs - first < 4 { 1 } else { 4 };
-            for term in 0..inputs * taps {
-                let (input, tap) = match by_taps {
-                    true => (term % inputs, term / inputs),
-                    false => (term / taps, term % taps),
-                };
-                panels.extend((first..first + width).map(|output| {
-                    let channels = match is_transposed {
-                        true => (group * inputs + input) * outputs + output,
-                        false => (group * outputs + output) * inputs + input,
-                    };
-                    weights.get(channels * taps + tap).copied().unwrap_or(0.0)
-                }));
-            }
-            first += width;
-        }
-    }
-    panels
 }
 
 /// Kernel, parameters and other arguments of a call.
-type Made = Result<(&'static str, Option<Parameters>, Vec<String>), String>;
+pub(super) type Made = Result<(&'static str, Option<Parameters>, Vec<String>), String>;
 
-fn unknown() -> Made {
+pub(super) fn unknown() -> Made {
     Err("has no form in C".into())
 }
 
 /// Memory of a step.
 #[derive(Clone, Copy)]
-struct Spans {
-    input: Span,
-    second: Span,
-    out: Span,
-    workspace: Span,
+pub(super) struct Spans {
+    pub(super) input: Span,
+    pub(super) second: Span,
+    pub(super) out: Span,
+    pub(super) workspace: Span,
 }
 
 /// The number of int8 images.
-fn images(spans: Spans, from: Extent, to: Extent) -> Result<usize, String> {
+pub(super) fn images(spans: Spans, from: Extent, to: Extent) -> Result<usize, String> {
     let size = product(&to).filter(|&size| size > 0).ok_or("is empty")?;
     let images = spans.out.len / size;
     check(spans.out.len, product(&[images, size]))?;

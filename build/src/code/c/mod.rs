@@ -10,7 +10,9 @@
 
 mod calls;
 mod constants;
+mod floats;
 mod kernels;
+mod packed;
 
 use super::line;
 use crate::compiled::{Compiled, CompiledMethod};
@@ -55,27 +57,17 @@ pub(crate) fn program(
         return Err(reasons);
     }
     let memory = compiled.methods.iter().map(|method| method.memory).max().unwrap_or(0);
-    let mut constants = String::new();
-    calls.constants.write(&mut constants);
-    let mut text = format!("/* {GENERATED} */\n\n#include \"{header}\"\n");
     // Both define the same macro.
     if calls.kernels.contains(&"taps_transposed") {
         calls.kernels.retain(|kernel| *kernel != "taps");
     }
-    let kernels = kernels::selected(&calls.kernels);
-    let has = |what: &str| {
-        constants.contains(what) || kernels.iter().any(|kernel| kernel.text.contains(what))
-    };
-    if has("HUGE_VALF") || has("NAN,") {
-        line(&mut text, "#include <math.h>");
+    let mut body = String::new();
+    for kernel in kernels::selected(&calls.kernels) {
+        line(&mut body, kernel.text);
     }
-    line(&mut text, "#include <string.h>\n");
-    for kernel in &kernels {
-        line(&mut text, kernel.text);
-    }
-    text.push_str(&constants);
-    line(&mut text, "/* Activations of all methods. */");
-    line(&mut text, "static union {");
+    calls.constants.write(&mut body);
+    line(&mut body, "/* Activations of all methods. */");
+    line(&mut body, "static union {");
     let memory = memory.next_multiple_of(8).max(8);
     for (kind, member, size) in [
         ("int8_t", "bytes", 1),
@@ -84,12 +76,17 @@ pub(crate) fn program(
         ("float", "floats", 4),
         ("uint64_t", "alignment", 8),
     ] {
-        line(&mut text, &format!("    {kind} {member}[{}];", memory / size));
+        line(&mut body, &format!("    {kind} {member}[{}];", memory / size));
     }
-    line(&mut text, "} tl_memory;\n");
-    text.push_str(&calls.parameters);
-    text.push_str(functions.trim_end());
-    text.push('\n');
+    line(&mut body, "} tl_memory;\n");
+    body.push_str(&calls.parameters);
+    body.push_str(functions.trim_end());
+    let mut text = format!("/* {GENERATED} */\n\n#include \"{header}\"\n");
+    if ["HUGE_VALF", "NAN"].iter().any(|name| body.contains(name)) {
+        line(&mut text, "#include <math.h>");
+    }
+    line(&mut text, "#include <string.h>\n");
+    line(&mut text, &body);
     let header = header_text(analysis, name, memory);
     Ok(Code { source: text, header, constants: calls.constants.size(), memory })
 }

@@ -1,3 +1,8 @@
+/* Fused multiply-adds would round differently. */
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#endif
+
 /* A convolution of three axes, or a linear layer: windows of one value. */
 struct tl_float_convolution {
     /* `inputs` and `outputs` are the channels of a group. */
