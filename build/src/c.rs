@@ -21,8 +21,8 @@ pub struct CSource {
 }
 
 impl Program {
-    /// Compiles the program to C, for firmware without Rust: kernels, weights, one static activation
-    /// memory, and a function for each method, such as
+    /// Compiles the program to C, for firmware without Rust: kernels, weights, one static
+    /// activation memory, and a function for each method, such as
     /// `void digits_forward(const float input[64], float output[10])` for a program with the
     /// [name](Self::name) `digits`. The program is [lowered](Self::lowered). Results are those of
     /// [`compiled`](Self::compiled) programs, bit by bit.

@@ -53,8 +53,8 @@ pub(crate) fn c_prefix(name: &str) -> String {
     text
 }
 
-/// Text for C comments: all but letters, digits and a few marks is replaced, so that it neither ends
-/// the comment nor continues its line.
+/// Text for C comments: all but letters, digits and a few marks is replaced, so that it neither
+/// ends the comment nor continues its line.
 pub(crate) fn comment(text: &str) -> String {
     let is_safe = |char: char| char.is_ascii_alphanumeric() || " _.,[]".contains(char);
     text.chars().map(|char| if is_safe(char) { char } else { '_' }).collect()

@@ -25,8 +25,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Parses a target triple, such as `thumbv7em-none-eabihf`, a processor such as `cortex-m4f`, or
-    /// a pointer width, `32` or `64`.
+    /// Parses a target triple, such as `thumbv7em-none-eabihf`, a processor such as `cortex-m4f`,
+    /// or a pointer width, `32` or `64`.
     ///
     /// # Errors
     /// If the pointer width of the target is unknown.

@@ -68,8 +68,7 @@ fn images_contain_the_algorithms_of_convolutions() {
         write(&only(name), &folder).unwrap();
         let shared = fs::read_to_string(folder.join("torchlet_image.rs")).unwrap();
         let (_, text) = shared.split_once("torchlet_variants").unwrap();
-        let bits = text.split_once("from_bits(").unwrap().1.split_once(')').unwrap().0.to_owned();
-        bits
+        text.split_once("from_bits(").unwrap().1.split_once(')').unwrap().0.to_owned()
     };
     let [volume, image] = ["conv3d_plain", "conv2d_plain"]
         .map(|name| variants(&format!("ops/convolution/{name}.bpte")));

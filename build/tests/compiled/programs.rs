@@ -77,8 +77,8 @@ impl Builder {
         self.tensor(ScalarType::Byte, &[64])
     }
 
-    /// A convolution whose weights have these sizes. `more` follows the padding: dilation, or a list
-    /// before it, or a number behind it.
+    /// A convolution whose weights have these sizes. `more` follows the padding: dilation, or a
+    /// list before it, or a number behind it.
     fn convolve(
         &mut self,
         name: &str,
@@ -220,8 +220,8 @@ pub(crate) fn convolutions() -> Result<Vec<u8>, torchlet_graph::Error> {
     program.write()
 }
 
-/// Padding, a linear layer of several rows with an offset of the weights, softmax, and a sum of tensors with
-/// unequal scales.
+/// Padding, a linear layer of several rows with an offset of the weights, softmax, and a sum of
+/// tensors with unequal scales.
 pub(crate) fn rows() -> Result<Vec<u8>, torchlet_graph::Error> {
     let mut program = Builder::new();
     let p = &mut program;

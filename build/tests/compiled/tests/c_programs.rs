@@ -1,6 +1,7 @@
-//! Programs in C have the results of the same programs in Rust, bit by bit, without a warning of the
-//! compiler or a finding of its sanitizers. `TORCHLET_C_PROGRAMS` is a folder to which programs,
-//! inputs and outputs are written, for tests on other processors (`cargo xtask c-programs`).
+//! Programs in C have the results of the same programs in Rust, bit by bit, without a warning of
+//! the compiler or a finding of its sanitizers. `TORCHLET_C_PROGRAMS` is a folder to which
+//! programs, inputs and outputs are written, for tests on other processors
+//! (`cargo xtask c-programs`).
 
 #![cfg(unix)]
 
