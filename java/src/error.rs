@@ -2,6 +2,7 @@
 
 use jni::errors::ErrorPolicy;
 use jni::objects::{JThrowable, JValue};
+use jni::strings::JNIString;
 use jni::{Env, jni_sig, jni_str};
 use std::any::Any;
 use torchlet::core::error::code;
@@ -105,17 +106,18 @@ fn throw(env: &mut Env<'_>, failure: Failure) {
     let (message, code) = match failure {
         Failure::Runtime(message, code) => (message, code),
         Failure::State(message) => {
-            let message = jni::strings::JNIString::from(message);
+            let message = JNIString::from(message);
             let _ = env.throw_new(jni_str!("java/lang/IllegalStateException"), &message);
             return;
         }
         Failure::Argument(message) => {
-            let message = jni::strings::JNIString::from(message);
+            let message = JNIString::from(message);
             let _ = env.throw_new(jni_str!("java/lang/IllegalArgumentException"), &message);
             return;
         }
         Failure::Java(error) => (format!("a call into Java failed: {error}"), code::INTERNAL),
     };
+    log::error!("{message}");
     match exception(env, &message, code) {
         Ok(exception) => {
             let _ = env.throw(&exception);
@@ -123,7 +125,7 @@ fn throw(env: &mut Env<'_>, failure: Failure) {
         // The exception class is missing or the heap is full; that exception is pending, or none.
         Err(_) if env.exception_check() => {}
         Err(_) => {
-            let message = jni::strings::JNIString::from(message);
+            let message = JNIString::from(message);
             let _ = env.throw_new(jni_str!("java/lang/RuntimeException"), &message);
         }
     }

@@ -12,7 +12,7 @@
 
 mod buffer;
 mod error;
-mod log;
+mod logging;
 mod module;
 mod plan;
 mod runtime;

@@ -2,6 +2,7 @@
 
 use crate::buffer::DirectBuffer;
 use crate::error::{Failure, Throw};
+use crate::plan::{self, origin};
 use crate::settings::{Settings, Source};
 use crate::table::{Table, lock};
 use crate::text::{array, string, strings};
@@ -57,16 +58,15 @@ impl State {
         if found > expected {
             return Err(Error::TooManyInputs { method: method.into(), expected, found }.into());
         }
-        // Trailing non-tensor inputs may be omitted; they keep their exported values.
-        if taken.iter().skip(found).any(Option::is_some) {
+        if found < expected {
             let plural = if expected == 1 { "" } else { "s" };
             return Err(Failure::invalid(format!(
                 "'{method}' expects {expected} input{plural}, found {found}"
             )));
         }
         let mut loaded = self.module.method(method)?;
-        for (index, taken) in taken.iter().enumerate() {
-            set_input(&mut loaded, index, taken.as_ref(), arguments.get(index))?;
+        for (index, (taken, argument)) in taken.iter().zip(arguments).enumerate() {
+            set_input(&mut loaded, index, taken.as_ref(), argument)?;
         }
         Ok(())
     }
@@ -88,6 +88,7 @@ pub fn open_module<'local>(
             false => Source::Bytes(DirectBuffer::of(env, &bytes)?.to_vec()?),
         };
         let (module, recorder) = settings.open(source)?;
+        log::info!("opened a program of {} bytes, {}", module.file_size(), origin(&module));
         let canceller = module.canceller();
         let state = Mutex::new(State { module, inputs: HashMap::new() });
         Ok(MODULES.add(Module { state, canceller, recorder }))
@@ -282,7 +283,7 @@ pub fn module_plan<'local>(
 ) -> JString<'local> {
     env.with_env(|env| -> Result<_, Failure> {
         let module = MODULES.get(module)?;
-        let text = crate::plan::text(&lock(&module.state)?.module);
+        let text = plan::text(&lock(&module.state)?.module);
         Ok(env.new_string(text)?)
     })
     .resolve::<Throw>()

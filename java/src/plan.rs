@@ -6,19 +6,24 @@ use torchlet::{Module, Origin};
 
 /// How the program was obtained, and where its calls run.
 pub(crate) fn text(module: &Module) -> String {
-    let mut text = match module.origin() {
-        Origin::NotCompiled(error) => {
-            format!("runs as exported, because it cannot be compiled: {error}\n")
-        }
-        Origin::Compiled => "compiled\n".into(),
-        Origin::Cached => "loaded from the cache of compiled programs\n".into(),
-        _ => "runs as exported; nothing was compiled\n".into(),
-    };
+    let mut text = origin(module) + "\n";
     for method in module.plan().map_or(&[][..], |report| &report.methods) {
         // Writing to a string does not fail.
         let _ = write_method(&mut text, method);
     }
     text
+}
+
+/// How the program was obtained.
+pub(crate) fn origin(module: &Module) -> String {
+    match module.origin() {
+        Origin::NotCompiled(error) => {
+            format!("runs as exported, because it cannot be compiled: {error}")
+        }
+        Origin::Compiled => "compiled".into(),
+        Origin::Cached => "loaded from the cache of compiled programs".into(),
+        _ => "runs as exported; nothing was compiled".into(),
+    }
 }
 
 fn write_method(text: &mut String, method: &MethodReport) -> std::fmt::Result {

@@ -1,7 +1,7 @@
 //! What this build of the library supports, and its log.
 
 use crate::error::{Failure, Throw};
-use crate::log;
+use crate::logging;
 use crate::text::array;
 use jni::objects::{JClass, JObjectArray, JString};
 use jni::{EnvUnowned, jni_mangle};
@@ -11,7 +11,7 @@ use torchlet::{DEVICE_APIS, RunOn};
 #[jni_mangle("dev.torchlet.internal.Native")]
 pub fn start<'local>(mut env: EnvUnowned<'local>, _: JClass<'local>) -> JString<'local> {
     env.with_env(|env| -> Result<_, Failure> {
-        log::start();
+        logging::start();
         Ok(env.new_string(env!("CARGO_PKG_VERSION"))?)
     })
     .resolve::<Throw>()
@@ -67,5 +67,5 @@ pub fn log_lines<'local>(
     mut env: EnvUnowned<'local>,
     _: JClass<'local>,
 ) -> JObjectArray<'local, JString<'local>> {
-    env.with_env(|env| array(env, &log::lines())).resolve::<Throw>()
+    env.with_env(|env| array(env, &logging::lines())).resolve::<Throw>()
 }

@@ -110,9 +110,9 @@ pub(crate) fn set_input(
     method: &mut Method<'_>,
     index: usize,
     taken: Option<&TensorInfo>,
-    argument: Option<&Argument<'_>>,
+    argument: &Argument<'_>,
 ) -> Result<(), Failure> {
-    let value = match argument.unwrap_or(&Argument::None) {
+    let value = match argument {
         Argument::Tensor(tensor) => {
             // Row-major, as tensors of Java are.
             let sizes: Vec<i32> =
@@ -185,8 +185,6 @@ impl<'local> Results<'local> {
         self.objects.push(object);
         Ok(())
     }
-
-    /// Adds a tensor, which is copied.
 
     fn describe(&mut self, info: &TensorInfo) {
         self.words.extend([kind::TENSOR, info.scalar_type as jlong, info.rank() as jlong]);

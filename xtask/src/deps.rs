@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Packages outside the workspace that users build.
-const OTHERS: &[&str] = &["python/Cargo.toml", "web/Cargo.toml"];
+const OTHERS: &[&str] = &["java/Cargo.toml", "python/Cargo.toml", "web/Cargo.toml"];
 
 /// Runs `cargo deny`, installing it if necessary, over everything that users build.
 fn cargo_deny() -> Result<()> {

@@ -14,6 +14,7 @@ mod deps;
 mod dist;
 mod fixtures;
 mod fuzz;
+mod java;
 mod modules;
 mod msrv;
 mod page;
@@ -73,6 +74,8 @@ enum Command {
     Systems(systems::Options),
     /// Build the package for JavaScript, and the page that runs programs in a browser
     Web(web::Options),
+    /// Build the jar for the JVM, and a local Maven repository with it
+    Java(java::Options),
     /// Generate the flatbuffers readers that tests compare torchlet's with
     Schema(schema::Options),
     /// Pack the crates for publication in dependency order, without uploading
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Command::Dist(options) => dist::run(&options),
         Command::Systems(options) => systems::run_all(&options),
         Command::Web(options) => web::run(&options),
+        Command::Java(options) => java::run(&options),
         Command::Schema(options) => schema::run(&options),
         Command::Publish(options) => publish::run(&options),
         Command::Deps(options) => deps::run(&options),

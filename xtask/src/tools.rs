@@ -190,6 +190,33 @@ pub(crate) fn node() -> Result<()> {
     program("npm", "npm", elsewhere)
 }
 
+/// Ensures that a Java development kit is installed.
+pub(crate) fn jdk() -> Result<()> {
+    let elsewhere = "or skip Java: `cargo xtask test --skip java`";
+    // `java -version` of old versions has one dash, `javac --version` needs Java 9.
+    program("javac", "default-jdk-headless", elsewhere)
+}
+
+/// Ensures that JUnit 4 is installed, and returns its jars.
+pub(crate) fn junit() -> Result<Vec<PathBuf>> {
+    let jars = || {
+        let jars =
+            ["junit4.jar", "hamcrest.jar"].map(|name| Path::new("/usr/share/java").join(name));
+        jars.iter().all(|jar| jar.is_file()).then(|| jars.to_vec())
+    };
+    if let Some(jars) = jars() {
+        return Ok(jars);
+    }
+    apt_install(&["junit4"]);
+    match jars() {
+        Some(jars) => Ok(jars),
+        None => bail!(
+            "JUnit 4 is missing. Debian, Ubuntu: `apt-get install junit4`; or skip Java: `cargo \
+             xtask test --skip java`"
+        ),
+    }
+}
+
 /// Ensures that codespell is installed.
 pub(crate) fn codespell() -> Result<()> {
     program("codespell", "codespell", "elsewhere: `pip install codespell`")

@@ -7,7 +7,8 @@ use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
 use crate::{
-    api, bench, board, book, c_programs, capi, deps, modules, msrv, python, shaders, size, systems,
+    api, bench, board, book, c_programs, capi, deps, java, modules, msrv, python, shaders, size,
+    systems,
     vulkan, web, width,
 };
 use anyhow::Result;
@@ -53,6 +54,7 @@ pub(super) const STEPS: &[Step] = &[
     ),
     step("capi", "the C header is up to date; C and C++ programs use the library", capi_step),
     step("python", "build and tests of the Python package", python_step),
+    step("java", "the jar and its tests on the JVM", java_step),
     step("web", "the JavaScript package and its page, in Node and in a browser", web_step),
     step("shaders", "the shader modules are valid and match their sources", shaders_step),
     step("vulkan", "the Vulkan tests on a software driver with validation layers", vulkan_step),
@@ -70,7 +72,7 @@ const fn background(name: &'static str, about: &'static str, run: fn() -> Result
 fn fmt() -> Result<Outcome> {
     process::run(cargo(&["fmt", "--all", "--check"]))?;
     let mut others = board::workspaces()?;
-    others.extend(["fuzz", "python", "web", "web/bind"].map(|folder| root().join(folder)));
+    others.extend(["fuzz", "java", "python", "web", "web/bind"].map(|folder| root().join(folder)));
     for workspace in others {
         let mut fmt = cargo(&["fmt", "--check"]);
         fmt.current_dir(workspace);
@@ -200,6 +202,14 @@ fn python_step() -> Result<Outcome> {
         return Ok(Outcome::NotRun(error.to_string()));
     }
     python::run()?;
+    Ok(Outcome::Passed)
+}
+
+fn java_step() -> Result<Outcome> {
+    if let Err(error) = java::check() {
+        return Ok(Outcome::NotRun(error.to_string()));
+    }
+    java::test()?;
     Ok(Outcome::Passed)
 }
 

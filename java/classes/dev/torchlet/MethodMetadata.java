@@ -1,5 +1,8 @@
 package dev.torchlet;
 
+import java.util.ArrayList;
+import java.util.List;
+
 /** Metadata of a method. */
 public final class MethodMetadata {
   private static final int TENSOR = 1;
@@ -9,29 +12,21 @@ public final class MethodMetadata {
   private final ValueMetadata[] inputs;
   private final ValueMetadata[] outputs;
 
+  /**
+   * Reads the description of {@code Native.methodInterface}: the number of inputs, then the inputs
+   * and outputs.
+   */
   MethodMetadata(String name, String[] backends, long[] description) {
     this.name = name;
     this.backends = backends;
-    this.inputs = new ValueMetadata[(int) description[0]];
-    int at = 1;
-    int outputs = -inputs.length;
-    for (int i = 1; i < description.length; i += width(description, i)) {
-      outputs++;
+    List<ValueMetadata> values = new ArrayList<>();
+    for (int at = 1; at < description.length; ) {
+      values.add(new ValueMetadata(description, at));
+      at += description[at] == TENSOR ? 4 + (int) description[at + 3] : 1;
     }
-    this.outputs = new ValueMetadata[outputs];
-    for (int i = 0; i < inputs.length + outputs; i++) {
-      ValueMetadata value = new ValueMetadata(description, at);
-      at += width(description, at);
-      if (i < inputs.length) {
-        inputs[i] = value;
-      } else {
-        this.outputs[i - inputs.length] = value;
-      }
-    }
-  }
-
-  private static int width(long[] description, int at) {
-    return description[at] == TENSOR ? 4 + (int) description[at + 3] : 1;
+    int inputs = (int) description[0];
+    this.inputs = values.subList(0, inputs).toArray(new ValueMetadata[0]);
+    this.outputs = values.subList(inputs, values.size()).toArray(new ValueMetadata[0]);
   }
 
   public String getName() {

@@ -45,17 +45,7 @@ public class Module implements Closeable {
   private final ReentrantLock lock = new ReentrantLock();
 
   private Module(long number) {
-    handle =
-        new NativeHandle(
-            this,
-            number,
-            "Module has been destroyed",
-            new NativeHandle.Release() {
-              @Override
-              public void release(long number) {
-                Native.closeModule(number);
-              }
-            });
+    handle = new NativeHandle(this, number, "Module has been destroyed", Native::closeModule);
   }
 
   public static Module load(String modelPath) {
