@@ -7,7 +7,7 @@
 use crate::error::Failure;
 use jni::objects::{JByteBuffer, JClass, JObject};
 use jni::refs::Global;
-use jni::{Env, jni_str};
+use jni::{Env, jni_sig, jni_str};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
@@ -79,6 +79,16 @@ impl<'frame> DirectBuffer<'frame> {
         Ok(DirectBuffer { start, len, frame: PhantomData })
     }
 
+    /// As [`of`](Self::of), but refuses read-only buffers.
+    pub(crate) fn writable(env: &mut Env<'_>, buffer: &JObject<'frame>) -> Result<Self, Failure> {
+        let memory = Self::of(env, buffer)?;
+        let (name, signature) = (jni_str!("isReadOnly"), jni_sig!("()Z"));
+        if env.call_method(buffer, name, signature, &[])?.z()? {
+            return Err(Failure::invalid("expected a writable buffer, found a read-only one".into()));
+        }
+        Ok(memory)
+    }
+
     /// Size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -109,14 +119,14 @@ impl<'frame> DirectBuffer<'frame> {
         Ok(bytes)
     }
 
-    /// Overwrites the first bytes of a buffer that no other code knows yet. Returns false, and
-    /// writes nothing, if the buffer is smaller.
+    /// Overwrites the first bytes of a [writable](Self::writable) buffer. Returns false, and writes
+    /// nothing, if the buffer is smaller.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() > self.len {
             return false;
         }
         if !bytes.is_empty() {
-            // SAFETY: as in `read`. The buffer was allocated writable, for this.
+            // SAFETY: as in `read`; writing to a writable buffer is what its class permits.
             unsafe { self.start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
         true

@@ -12,6 +12,8 @@
 
 mod buffer;
 mod error;
+#[cfg(feature = "llm")]
+mod language;
 mod logging;
 mod module;
 mod plan;
@@ -19,4 +21,5 @@ mod runtime;
 mod settings;
 mod table;
 mod text;
+mod training;
 mod values;

@@ -227,7 +227,7 @@ fn copied<'local>(env: &mut Env<'local>, bytes: &[u8]) -> Result<JByteBuffer<'lo
         &[JValue::Int(len)],
     )?;
     let buffer = env.cast_local::<JByteBuffer>(buffer.l()?)?;
-    if !DirectBuffer::of(env, &buffer)?.write(bytes) {
+    if !DirectBuffer::writable(env, &buffer)?.write(bytes) {
         return Err(too_large());
     }
     Ok(buffer)

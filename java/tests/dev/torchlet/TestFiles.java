@@ -8,23 +8,23 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 
 /** Programs of the repository, and their inputs. */
-final class TestFiles {
+public final class TestFiles {
   static final String DIGITS = fixture("digits/digits.pte");
   static final long[] DIGITS_SHAPE = {1, 1, 8, 8};
 
   private TestFiles() {}
 
   /** Path of a file in the repository. */
-  static String path(String name) {
+  public static String path(String name) {
     return new File(System.getProperty("dev.torchlet.tests"), name).getPath();
   }
 
-  static String fixture(String name) {
+  public static String fixture(String name) {
     return path("tests/fixtures/" + name);
   }
 
   /** A file of text that is no program. */
-  static String noProgram() throws IOException {
+  public static String noProgram() throws IOException {
     File file = File.createTempFile("torchlet", ".pte");
     file.deleteOnExit();
     Files.write(file.toPath(), "This is no program.".getBytes(StandardCharsets.UTF_8));

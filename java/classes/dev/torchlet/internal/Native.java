@@ -53,4 +53,51 @@ public final class Native {
   public static native void setCancelled(long module, boolean isCancelled);
 
   public static native byte[] moduleEtdump(long module);
+
+  public static native long openRunner(
+      String path, String tokenizer, String[] settings, boolean isMultimodal);
+
+  public static native void closeRunner(long runner);
+
+  public static native String generate(
+      long runner,
+      String prompt,
+      int maxNewTokens,
+      int seqLen,
+      float temperature,
+      boolean echo,
+      int numBos,
+      int numEos,
+      Object callback);
+
+  public static native void prefillText(long runner, String text, int numBos);
+
+  public static native void prefillTensor(
+      long runner, boolean isImage, long[] description, Object[] objects, int numBos);
+
+  public static native void resetRunner(long runner);
+
+  public static native void stopRunner(long runner);
+
+  public static native long openTraining(String path, String[] settings);
+
+  public static native void closeTraining(long module);
+
+  public static native Object[] executeForwardBackward(
+      long module, String method, long[] description, Object[] objects);
+
+  public static native Object[] namedParameters(long module, String method);
+
+  public static native Object[] namedGradients(long module, String method);
+
+  public static native void setParameters(
+      long module, String method, String[] names, long[] description, Object[] objects);
+
+  public static native long openSgd(
+      double learningRate, double momentum, double dampening, double weightDecay, boolean nesterov);
+
+  public static native void closeSgd(long optimizer);
+
+  public static native void stepSgd(
+      long optimizer, String name, Object parameter, Object gradient);
 }
