@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
 /// Version of the package, as in `java/Cargo.toml`.
-const VERSION: &str = "0.1.0";
+pub(crate) const VERSION: &str = "0.1.0";
 /// Maven coordinates: group, which is also the package, and artifact.
 const GROUP: &str = "dev.torchlet";
 const ARTIFACT: &str = "torchlet";
@@ -21,6 +21,7 @@ pub(crate) struct Options {
 /// Checks that the package can be tested on this machine.
 pub(crate) fn check() -> Result<()> {
     tools::jdk()?;
+    tools::kotlin()?;
     tools::junit().map(drop)
 }
 
@@ -69,7 +70,42 @@ pub(crate) fn test() -> Result<()> {
     if warnings > 0 {
         bail!("-Xcheck:jni reported {warnings} warnings");
     }
-    Ok(())
+    examples(&jar, &built)
+}
+
+/// Runs the programs of the book's page.
+fn examples(jar: &Path, built: &Path) -> Result<()> {
+    let page = root().join("docs/java.md");
+    let text = std::fs::read_to_string(&page).with_context(|| page.display().to_string())?;
+    // Other blocks are parts of programs.
+    let program = |language: &str| {
+        let start = format!("```{language}\nimport ");
+        let block = text.split_once(&start).and_then(|(_, rest)| rest.split_once("```"));
+        let block = block.with_context(|| format!("docs/java.md has no program in {language}"))?;
+        Ok::<_, anyhow::Error>(format!("import {}", block.0))
+    };
+    let folder = empty(&built.join("examples"))?;
+    let (java, kotlin) = (folder.join("Digits.java"), folder.join("Main.kt"));
+    std::fs::write(&java, program("java")?)?;
+    std::fs::write(&kotlin, program("kotlin")?)?;
+    let path = std::env::join_paths([&folder, jar]).context("a path has a separator")?;
+    let with_path = |program: &str| {
+        let mut command = command(program, &["-cp"]);
+        command.arg(&path);
+        command
+    };
+    let mut javac = with_path("javac");
+    javac.arg("-d").arg(&folder).arg(&java);
+    process::run_quietly(javac, "javac docs/java.md")?;
+    let mut run = with_path("java");
+    run.arg("Digits");
+    process::run(run)?;
+    let mut kotlinc = with_path("kotlinc");
+    kotlinc.arg("-d").arg(&folder).arg(&kotlin);
+    process::run_quietly(kotlinc, "kotlinc docs/java.md")?;
+    let mut run = with_path("kotlin");
+    run.arg("MainKt");
+    process::run(run)
 }
 
 pub(crate) fn package() -> PathBuf {

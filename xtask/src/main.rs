@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod android;
 mod api;
 mod bench;
 mod board;
@@ -76,6 +77,8 @@ enum Command {
     Web(web::Options),
     /// Build the jar for the JVM, and a local Maven repository with it
     Java(java::Options),
+    /// Build the archive for Android, and check its native libraries
+    Android(android::Options),
     /// Generate the flatbuffers readers that tests compare torchlet's with
     Schema(schema::Options),
     /// Pack the crates for publication in dependency order, without uploading
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         Command::Systems(options) => systems::run_all(&options),
         Command::Web(options) => web::run(&options),
         Command::Java(options) => java::run(&options),
+        Command::Android(options) => android::run(&options),
         Command::Schema(options) => schema::run(&options),
         Command::Publish(options) => publish::run(&options),
         Command::Deps(options) => deps::run(&options),

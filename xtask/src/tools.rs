@@ -197,6 +197,21 @@ pub(crate) fn jdk() -> Result<()> {
     program("javac", "default-jdk-headless", elsewhere)
 }
 
+/// Ensures that the Kotlin compiler is installed.
+pub(crate) fn kotlin() -> Result<()> {
+    let present = || succeeds("kotlinc", &["-version"]);
+    if !present() {
+        apt_install(&["kotlin"]);
+    }
+    match present() {
+        true => Ok(()),
+        false => bail!(
+            "kotlinc is missing. Debian, Ubuntu: `apt-get install kotlin`; or skip Java: `cargo \
+             xtask test --skip java`"
+        ),
+    }
+}
+
 /// Ensures that JUnit 4 is installed, and returns its jars.
 pub(crate) fn junit() -> Result<Vec<PathBuf>> {
     let jars = || {
