@@ -34,6 +34,7 @@ const PAGES: &[&str] = &[
     "boards/RECIPE.md",
     "capi/PORTING.md",
     "capi/README.md",
+    "java/README.md",
     "llm/README.md",
     "python/README.md",
     "web/README.md",

@@ -1,4 +1,4 @@
-//! Memory of direct buffers: the only `unsafe` code of this crate.
+//! Memory of direct buffers: the `unsafe` code of this crate.
 //!
 //! Threads of Java may write to a direct buffer at any time, so its memory is copied through raw
 //! pointers, and never referenced. An input is copied once, from the buffer to where the program
@@ -84,7 +84,9 @@ impl<'frame> DirectBuffer<'frame> {
         let memory = Self::of(env, buffer)?;
         let (name, signature) = (jni_str!("isReadOnly"), jni_sig!("()Z"));
         if env.call_method(buffer, name, signature, &[])?.z()? {
-            return Err(Failure::invalid("expected a writable buffer, found a read-only one".into()));
+            return Err(Failure::invalid(
+                "expected a writable buffer, found a read-only one".into(),
+            ));
         }
         Ok(memory)
     }

@@ -40,7 +40,8 @@ pub fn open_runner<'local>(
         let runner = llm::Runner::new(module, tokenizer, &llm::Overrides::default())?;
         let runner = runner.with_load_time(opened);
         if is_multimodal && runner.image_input().is_none() && runner.audio_input().is_none() {
-            let message = "expected a multimodal program, found one without encoders; open it as text";
+            let message =
+                "expected a multimodal program, found one without encoders; open it as text";
             return Err(Failure::invalid(message.into()));
         }
         let stop = runner.stop_handle();

@@ -1,4 +1,5 @@
-//! The newest log lines of the runtime, which Java reads; on Android they also go to the system log.
+//! The newest log lines of the runtime, which Java reads. On Android, they also go to the system
+//! log.
 
 use log::{LevelFilter, Log, Metadata, Record};
 use std::collections::VecDeque;
@@ -21,6 +22,8 @@ impl Log for Lines {
             return;
         }
         let line = format!("{}: {}", record.level(), record.args());
+        #[cfg(target_os = "android")]
+        crate::logcat::write(record.level(), &line);
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == MAX_LINES {
             lines.pop_front();

@@ -1,8 +1,9 @@
 //! Inputs and outputs of methods, as Java passes them.
 //!
-//! Values are an array of objects (buffers and strings) and an array of `long`, which holds for each
-//! value its kind, then: for a tensor the dtype, the number of dims, and the sizes; for a number its
-//! bits; for a string or `None` nothing. `dev.torchlet.internal.Values` is the other side.
+//! Values are an array of objects (buffers and strings) and an array of `long`. The latter holds for
+//! each value its kind, then: for a tensor the dtype, the number of dims, and the sizes; for a
+//! number its bits; for a string or `None` nothing. `dev.torchlet.internal.Values` is the other
+//! side.
 
 use crate::buffer::DirectBuffer;
 use crate::error::Failure;
@@ -87,13 +88,14 @@ pub(crate) fn arguments<'frame>(
                 let shape = sizes.collect::<Result<Vec<usize>, Failure>>()?;
                 let buffer = objects.get_element(env, index)?;
                 let data = DirectBuffer::of(env, &buffer)?;
-                let sizes = shape.iter().try_fold(scalar_type.size(), |n, size| n.checked_mul(*size));
-                if sizes != Some(data.len()) {
+                let element = scalar_type.size();
+                let bytes = shape.iter().try_fold(element, |bytes, size| bytes.checked_mul(*size));
+                if bytes != Some(data.len()) {
                     return Err(Failure::invalid(format!(
-                        "input {index}: a {} tensor of shape {shape:?} expects a buffer of {} bytes, \
-                         found {}",
+                        "input {index}: a {} tensor of shape {shape:?} expects {} bytes, found a \
+                         buffer of {}",
                         scalar_type.name(),
-                        sizes.map_or("too many".into(), |size| size.to_string()),
+                        bytes.map_or("too many".into(), |bytes| bytes.to_string()),
                         data.len()
                     )));
                 }

@@ -15,9 +15,9 @@ import java.util.Arrays;
 /**
  * A tensor: elements in row-major order in a direct buffer.
  *
- * <p>{@code Tensor.fromBlob(data, shape)} copies an array, and uses a direct buffer in place: it can
- * be overwritten between calls of {@link Module}, which saves allocations. Outputs have memory of
- * their own, which stays valid when the module runs again or is closed.
+ * <p>{@code Tensor.fromBlob(data, shape)} copies an array, and uses a direct buffer in place: it
+ * can be overwritten between calls of {@link Module}, which saves allocations. Outputs have memory
+ * of their own, which stays valid when the module runs again or is closed.
  *
  * <p>The position and limit of a buffer do not matter: a tensor has all of its elements.
  */

@@ -22,8 +22,8 @@ public class EValueTest {
     assertEquals(tensor, EValue.from(tensor).toTensor());
     EValue value = EValue.from(3L);
     assertTrue(value.isInt());
-    assertFalse(
-        value.isNone() || value.isTensor() || value.isBool() || value.isDouble() || value.isString());
+    assertFalse(value.isNone() || value.isTensor() || value.isBool());
+    assertFalse(value.isDouble() || value.isString());
   }
 
   @Test

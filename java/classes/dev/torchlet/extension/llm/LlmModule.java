@@ -416,7 +416,8 @@ public class LlmModule implements Closeable {
   private static ByteBuffer slice(ByteBuffer buffer, long size) {
     if (buffer == null || !buffer.isDirect()) {
       throw new IllegalArgumentException(
-          "Input ByteBuffer must be direct, found " + (buffer == null ? "null" : "one on the heap"));
+          "Input ByteBuffer must be direct, found "
+              + (buffer == null ? "null" : "one on the heap"));
     }
     if (buffer.remaining() < size) {
       throw new IllegalArgumentException(
