@@ -11,13 +11,6 @@ pub(crate) const VERSION: &str = "0.1.0";
 const GROUP: &str = "dev.torchlet";
 const ARTIFACT: &str = "torchlet";
 
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    /// Also build the library for these Linux targets, such as aarch64-unknown-linux-gnu
-    #[arg(long, value_name = "TARGET")]
-    target: Vec<String>,
-}
-
 /// Checks that the package can be tested on this machine.
 pub(crate) fn check() -> Result<()> {
     tools::jdk()?;
@@ -26,13 +19,9 @@ pub(crate) fn check() -> Result<()> {
 }
 
 /// Builds the release jar, and a local Maven repository with it.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     tools::jdk()?;
-    let mut natives = vec![(platform(), native("release", None)?)];
-    for target in &options.target {
-        natives.push((platform_of(target)?, native("release", Some(target))?));
-    }
-    let jar = jar(&folder("release"), &natives)?;
+    let jar = jar(&folder("release"), &native("release")?)?;
     let published = publish(&jar, ARTIFACT, "jar")?;
     println!("{}: {} bytes", jar.display(), std::fs::metadata(&jar)?.len());
     println!("Maven repository: {}", published.display());
@@ -45,7 +34,7 @@ pub(crate) fn test() -> Result<()> {
     clippy.args(["--deny", "warnings"]).env("CARGO_TARGET_DIR", target_dir());
     process::run(in_package(clippy))?;
     let built = folder("dev");
-    let jar = jar(&built, &[(platform(), native("dev", None)?)])?;
+    let jar = jar(&built, &native("dev")?)?;
 
     let classes = empty(&built.join("tests"))?;
     let junit = tools::junit()?;
@@ -130,41 +119,22 @@ pub(crate) fn empty(folder: &Path) -> Result<PathBuf> {
     Ok(folder.to_path_buf())
 }
 
-/// Name of this machine's platform in the jar.
+/// Name of this machine's platform in the jar: that of `NativeLibrary.platform` in Java.
 fn platform() -> String {
     format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH)
 }
 
-/// Name of a target's platform in the jar.
-fn platform_of(target: &str) -> Result<String> {
-    let arch = target.split('-').next().unwrap_or_default();
-    match target.contains("-linux-gnu") {
-        true => Ok(format!("linux-{arch}")),
-        false => bail!("{target}: expected a target of Linux with the GNU C library"),
-    }
-}
-
-/// Builds the native library, and returns its path.
-fn native(profile: &str, target: Option<&str>) -> Result<PathBuf> {
+/// Builds the native library for this machine, and returns its path.
+fn native(profile: &str) -> Result<PathBuf> {
     let mut build = command("cargo", &["build", "--quiet", "--locked", "--profile", profile]);
     build.env("CARGO_TARGET_DIR", target_dir());
-    let mut folder = target_dir();
-    if let Some(target) = target {
-        tools::targets(&[target])?;
-        build.args(["--target", target]);
-        folder.push(target);
-    }
     if profile == "release" {
         build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     }
     process::run(in_package(build))?;
-    let name = match std::env::consts::OS {
-        _ if target.is_some() => "libtorchlet_java.so".into(),
-        _ => {
-            format!("{}torchlet_java{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX)
-        }
-    };
-    Ok(folder.join(if profile == "dev" { "debug" } else { profile }).join(name))
+    let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let folder = target_dir().join(if profile == "dev" { "debug" } else { profile });
+    Ok(folder.join(format!("{prefix}torchlet_java{suffix}")))
 }
 
 /// Compiles the classes to a folder.
@@ -174,16 +144,14 @@ pub(crate) fn classes(folder: &Path) -> Result<()> {
     process::run_quietly(compile, "javac java/classes")
 }
 
-/// Packs the classes and native libraries, which are named by platform.
-fn jar(folder: &Path, natives: &[(String, PathBuf)]) -> Result<PathBuf> {
+/// Packs the classes and the native library of this machine.
+fn jar(folder: &Path, library: &Path) -> Result<PathBuf> {
     let staged = empty(&folder.join("jar"))?;
     classes(&staged)?;
-    for (platform, library) in natives {
-        let target = staged.join("natives").join(platform);
-        std::fs::create_dir_all(&target)?;
-        let name = library.file_name().context("the library has no name")?;
-        std::fs::copy(library, target.join(name)).with_context(|| library.display().to_string())?;
-    }
+    let natives = staged.join("natives").join(platform());
+    std::fs::create_dir_all(&natives)?;
+    let name = library.file_name().context("the library has no name")?;
+    std::fs::copy(library, natives.join(name)).with_context(|| library.display().to_string())?;
     let licences = staged.join("META-INF");
     std::fs::create_dir_all(&licences)?;
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {

@@ -76,7 +76,7 @@ enum Command {
     /// Build the package for JavaScript, and the page that runs programs in a browser
     Web(web::Options),
     /// Build the jar for the JVM, and a local Maven repository with it
-    Java(java::Options),
+    Java,
     /// Build the archive for Android, and check its native libraries
     Android(android::Options),
     /// Generate the flatbuffers readers that tests compare torchlet's with
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         Command::Dist(options) => dist::run(&options),
         Command::Systems(options) => systems::run_all(&options),
         Command::Web(options) => web::run(&options),
-        Command::Java(options) => java::run(&options),
+        Command::Java => java::run(),
         Command::Android(options) => android::run(&options),
         Command::Schema(options) => schema::run(&options),
         Command::Publish(options) => publish::run(&options),

@@ -65,8 +65,8 @@ fn check<Elf: FileHeader<Endian = Endianness>>(
             // Code looks whether a weak symbol is there before it calls it.
             if symbol.st_bind() != STB_WEAK && !is_listed() {
                 faults.push(format!(
-                    "it imports {symbol_name}: add it to java/android/symbols.txt if bionic has it \
-                     since API level 24"
+                    "it imports {symbol_name}, which java/android/symbols.txt does not list for API \
+                     level 24"
                 ));
             }
         } else if symbol_name.starts_with("Java_") {
