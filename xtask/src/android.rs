@@ -1,6 +1,6 @@
 //! Builds the archive for Android (AAR), with or without the NDK, and checks its libraries.
 //!
-//! Without the NDK, Rust's `ld.lld` links against stub libraries: they define the symbols of
+//! Without the NDK, `rust-lld` links against stub libraries: they define the symbols of
 //! `java/android/symbols.txt`, which Android has since API level 24, and nothing else. A library
 //! that needs another symbol does not link. The unwinder, which the NDK has as an archive, is that
 //! of Rust's musl target for the same processor.
@@ -141,7 +141,7 @@ fn linked(abi: &Abi, linker: &Path, mut flags: Vec<String>) -> Result<PathBuf> {
 
 /// Prefix of the option `-z` for a linker, or for a compiler that calls one.
 fn argument(linker: &Path) -> &'static str {
-    if linker.ends_with("ld.lld") { "-z" } else { "-Wl,-z," }
+    if linker.ends_with("rust-lld") { "-z" } else { "-Wl,-z," }
 }
 
 fn with_ndk(abi: &Abi, ndk: &Path) -> Result<PathBuf> {
@@ -164,7 +164,7 @@ fn with_stubs(abi: &Abi, musl: &str, libraries: &[SystemLibrary]) -> Result<Path
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("rustc --version --verbose names no host")?;
     let targets = Path::new(sysroot.trim()).join("lib/rustlib");
-    let lld = targets.join(host).join("bin/gcc-ld/ld.lld");
+    let lld = targets.join(host).join("bin/rust-lld");
 
     let folder = empty(&target_dir().join("java/android/stubs").join(abi.name))?;
     for library in libraries {
@@ -176,6 +176,7 @@ fn with_stubs(abi: &Abi, musl: &str, libraries: &[SystemLibrary]) -> Result<Path
     let shim = folder.join("shim.o");
     object(abi, &package().join("android/shim.rs"), &shim)?;
     let flags = vec![
+        // `rust-lld` is told which linker to be.
         "-Clinker-flavor=ld.lld".into(),
         format!("-Clink-arg=-L{}", folder.display()),
         format!("-Clink-arg={}", shim.display()),
@@ -206,9 +207,9 @@ fn stub(abi: &Abi, lld: &Path, folder: &Path, library: &SystemLibrary) -> Result
     std::fs::write(&source, text)?;
     object(abi, &source, &compiled)?;
     let mut link = Command::new(lld);
-    link.args(["-shared", "-soname", &library.name, "-o"]);
+    link.args(["-flavor", "gnu", "-shared", "-soname", &library.name, "-o"]);
     link.arg(folder.join(&library.name)).arg(&compiled);
-    process::run_quietly(link, &format!("ld.lld {}", library.name))
+    process::run_quietly(link, &format!("rust-lld {}", library.name))
 }
 
 /// Packs the archive.
