@@ -1,7 +1,7 @@
 //! Inputs and outputs of methods, as Java passes them.
 //!
-//! Values are an array of objects (buffers and strings) and an array of `long`. The latter holds for
-//! each value its kind, then: for a tensor the dtype, the number of dims, and the sizes; for a
+//! Values are an array of objects (buffers and strings) and an array of `long`. The latter holds
+//! for each value its kind, then: for a tensor the dtype, the number of dims, and the sizes; for a
 //! number its bits; for a string or `None` nothing. `dev.torchlet.internal.Values` is the other
 //! side.
 
