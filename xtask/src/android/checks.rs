@@ -30,7 +30,7 @@ fn check<Elf: FileHeader<Endian = Endianness>>(
     let mut faults = Vec::new();
     for segment in header.program_headers(endian, data)? {
         let align: u64 = segment.p_align(endian).into();
-        if segment.p_type(endian) == PT_LOAD && align % page_size != 0 {
+        if segment.p_type(endian) == PT_LOAD && !align.is_multiple_of(page_size) {
             faults.push(format!("a segment is aligned to {align} bytes, expected {page_size}"));
         }
         if segment.p_type(endian) == PT_GNU_STACK && segment.p_flags(endian) & PF_X != 0 {
@@ -65,8 +65,8 @@ fn check<Elf: FileHeader<Endian = Endianness>>(
             // Code looks whether a weak symbol is there before it calls it.
             if symbol.st_bind() != STB_WEAK && !is_listed() {
                 faults.push(format!(
-                    "it imports {symbol_name}, which java/android/symbols.txt does not list for API \
-                     level 24"
+                    "it imports {symbol_name}, which java/android/symbols.txt does not list for \
+                     API level 24"
                 ));
             }
         } else if symbol_name.starts_with("Java_") {
