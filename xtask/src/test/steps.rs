@@ -8,8 +8,7 @@ use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
 use crate::{
     api, bench, board, book, c_programs, capi, deps, java, modules, msrv, python, shaders, size,
-    systems,
-    vulkan, web, width,
+    systems, vulkan, web, width,
 };
 use anyhow::Result;
 
