@@ -129,8 +129,8 @@ macro_rules! families {
 
 families! {
     attention, composite, convolution, cortex_m, creation, elementwise, fused, indexing, linear,
-    linear_algebra, normalization, pooling, quantized, random, reduction, shape, special, symbolic,
-    tosa,
+    linear_algebra, loss, matrices, normalization, pooling, quantized, random, rearrangement,
+    reduction, sampling, shape, signal, special, statistics, symbolic, tosa,
 }
 
 /// All operators, sorted by functional name.

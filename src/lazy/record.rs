@@ -56,7 +56,8 @@ pub(super) fn resolve(name: &str) -> Result<Named<'_>, Error> {
     let mut operators: Vec<Operator> = match overload {
         Some(_) => {
             let own = aten::named(&format!("aten.{plain}")).or_else(|| aten::named(name));
-            let own = own.filter(|own| own.memory != Memory::Overwritten);
+            let in_place = [Memory::Overwritten, Memory::Reshaped];
+            let own = own.filter(|own| !in_place.contains(&own.memory));
             own.map(|own| own.operator).into_iter().collect()
         }
         None => overloads(&format!("aten.{base}")),

@@ -106,6 +106,27 @@ operators! {
     SPECIAL_SHIFTED_CHEBYSHEV_W_X_SCALAR(input: Scalar, n: Tensor)
         = aten::special_shifted_chebyshev_polynomial_w.x_scalar <- x_scalar_out { folds: false };
     SPECIAL_SPHERICAL_BESSEL_J0(UnaryArgs) = aten::special_spherical_bessel_j0.default <- out;
+    DEG2RAD(UnaryArgs) = aten::deg2rad.default;
+    FLOAT_POWER_TENSOR(FloatPowerArgs { input: Tensor, exponent: Tensor })
+        = aten::float_power.Tensor_Tensor;
+    HEAVISIDE(HeavisideArgs { input: Tensor, values: Tensor }) = aten::heaviside.default;
+    ISCLOSE(IscloseArgs {
+        input: Tensor, other: Tensor, rtol: Float = 1e-05, atol: Float = 1e-08,
+        equal_nan: Bool = false
+    }) = aten::isclose.default;
+    ISIN(IsinArgs {
+        elements: Tensor, test_elements: Tensor, assume_unique: Bool = false, invert: Bool = false
+    }) = aten::isin.Tensor_Tensor;
+    LOGADDEXP2(BinaryArgs) = aten::logaddexp2.default;
+    MVLGAMMA(MvlgammaArgs { input: Tensor, p: Int }) = aten::mvlgamma.default;
+    RAD2DEG(UnaryArgs) = aten::rad2deg.default;
+    SGN(UnaryArgs) = aten::sgn.default;
+    SINC(UnaryArgs) = aten::sinc.default;
+    SPECIAL_ENTR(UnaryArgs) = aten::special_entr.default;
+    SPECIAL_LOG_NDTR(UnaryArgs) = aten::special_log_ndtr.default;
+    SPECIAL_NDTR(UnaryArgs) = aten::special_ndtr.default;
+    SPECIAL_XLOG1PY(BinaryArgs) = aten::special_xlog1py.default;
+    XLOGY(BinaryArgs) = aten::xlogy.Tensor;
     SPECIAL_ZETA(BinaryArgs) = aten::special_zeta.default <- out;
     SPECIAL_ZETA_OTHER_SCALAR(BinaryScalarArgs) = aten::special_zeta.other_scalar
         <- other_scalar_out;

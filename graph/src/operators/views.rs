@@ -21,6 +21,9 @@ pub enum WriteBack {
 /// Views whose elements are those of their input in the same order, if they are equally many.
 /// Operators with the trait `is_view` are further ones.
 const SAME_ORDER: &[Operator] = &[
+    Operator::ATLEAST_1D,
+    Operator::ATLEAST_2D,
+    Operator::ATLEAST_3D,
     Operator::CONTIGUOUS,
     Operator::DROPOUT,
     Operator::EXPAND_AS,
@@ -51,6 +54,7 @@ impl WriteBack {
             O::SLICE_TENSOR | O::SLICE_COPY_TENSOR => WriteBack::Scatter(O::SLICE_SCATTER),
             O::SELECT_INT | O::SELECT_COPY_INT => WriteBack::Scatter(O::SELECT_SCATTER),
             O::DIAGONAL_COPY => WriteBack::Scatter(O::DIAGONAL_SCATTER),
+            O::AS_STRIDED_COPY => WriteBack::Scatter(O::AS_STRIDED_SCATTER),
             _ if SAME_ORDER.contains(&operator) || operator.traits().is_view => WriteBack::Reshape,
             _ => {
                 let order = permutation(operator, rank, integers)?;
@@ -104,6 +108,18 @@ pub fn permutation(
         _ => return None,
     }
     Some(order.into_iter().map(|dim| dim as i64).collect())
+}
+
+/// Returns the dim that a split of a tensor of `rank` dims divides, for an operator whose name
+/// implies it; `None` for other operators.
+pub fn split_dim(operator: Operator, rank: usize) -> Option<usize> {
+    use Operator as O;
+    match operator {
+        O::HSPLIT_ARRAY | O::HSPLIT_INT => Some(usize::from(rank > 1)),
+        O::VSPLIT_ARRAY | O::VSPLIT_INT => Some(0),
+        O::DSPLIT_ARRAY | O::DSPLIT_INT => Some(2),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

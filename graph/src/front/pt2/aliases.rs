@@ -15,12 +15,18 @@ use alloc::vec::Vec;
 
 /// Views with several outputs, which are not computed again one by one. Those of fixed shapes are
 /// slices instead.
-const PARTS: &[Operator] = &[
+pub(super) const PARTS: &[Operator] = &[
     Operator::SPLIT_COPY_TENSOR,
     Operator::SPLIT_WITH_SIZES_COPY,
     Operator::CHUNK,
     Operator::TENSOR_SPLIT,
     Operator::TENSOR_SPLIT_INDICES,
+    Operator::HSPLIT_ARRAY,
+    Operator::HSPLIT_INT,
+    Operator::VSPLIT_ARRAY,
+    Operator::VSPLIT_INT,
+    Operator::DSPLIT_ARRAY,
+    Operator::DSPLIT_INT,
 ];
 
 /// Index of a tensor of the program.

@@ -23,12 +23,12 @@ pub(super) type Given<'a, 'j> = Vec<Option<&'a Argument<'j>>>;
 ///
 /// # Errors
 /// An argument has no parameter.
-pub(super) fn assign<'a, 'j>(
+pub(super) fn assign<'a, 'j: 'a>(
     parameters: &[Parameter],
-    inputs: &'a [NamedArgument<'j>],
+    inputs: impl IntoIterator<Item = &'a NamedArgument<'j>>,
 ) -> Result<Given<'a, 'j>, Error> {
     let mut given = vec![None; parameters.len()];
-    for (position, input) in inputs.iter().enumerate() {
+    for (position, input) in inputs.into_iter().enumerate() {
         let name = if input.name == "self" { "input" } else { input.name.as_ref() };
         let by_name = parameters.iter().position(|parameter| parameter.name == name);
         let at = if input.kind == Some(KEYWORD) { by_name } else { by_name.or(Some(position)) };

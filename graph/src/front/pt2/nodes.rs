@@ -1,10 +1,10 @@
 //! Calls of a program, converted to a graph of functional operators.
 
-use super::aliases::{AliasId, View};
+use super::aliases::{AliasId, PARTS, View};
 use super::bind::{STRIDED, assign, is_scalar, with_scalar};
 use super::schema::{
-    Argument, Graph as Source, Hint, Name, NamedArgument, Node as Call, OptionalTensor, SymExpr,
-    SymInt, SymIntArgument, TensorMeta, Text,
+    Argument, Graph as Source, Hint, KEYWORD, Name, NamedArgument, Node as Call, OptionalTensor,
+    SymExpr, SymInt, SymIntArgument, TensorMeta, Text,
 };
 use super::signature::Translated;
 use super::translator::{Named, Translator};
@@ -14,6 +14,7 @@ use crate::graph::{Node, Tensor, Value, ValueId};
 use crate::lower::portable::narrow_end;
 use crate::operators::Operator;
 use crate::operators::aten::{self, Memory};
+use crate::operators::views::split_dim;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -100,19 +101,12 @@ impl<'j, 'p> Translator<'j, 'p> {
         if let Some(done) = self.control_flow(source, name, call)? {
             return Ok(done);
         }
-        let aten::Named { mut operator, memory } = aten::named(name).ok_or_else(unsupported)?;
-        let given = assign(operator.parameters(), &call.inputs)?;
-        let second = given.get(1).copied().flatten();
-        if second.is_some_and(is_scalar)
-            && let Some(scalar) = with_scalar(operator)
-        {
-            operator = scalar;
-        }
+        let Some(aten::Named { operator, memory }) = aten::named(name) else {
+            let operator = aten::out_variant(name).ok_or_else(unsupported)?;
+            return self.out_variant(source, call, operator);
+        };
         let out = self.output_type(source, call);
-        let mut args = Vec::with_capacity(given.len() + 1);
-        for (parameter, given) in operator.parameters().iter().zip(&given) {
-            args.push(self.argument(parameter, *given, out)?);
-        }
+        let (operator, args) = self.assigned(operator, &call.inputs, out)?;
         let target = match call.inputs.first().map(|input| &input.arg) {
             Some(Argument::Tensor(tensor)) => match self.names.get(tensor.name.as_ref()) {
                 Some(Named::Tensor(alias)) => Some((*alias, tensor)),
@@ -125,7 +119,7 @@ impl<'j, 'p> Translator<'j, 'p> {
             return self.in_place(source, call, (operator, args), alias, &tensor.name);
         }
         let shares = match (memory, target) {
-            (Memory::View, Some(_)) => true,
+            (Memory::View | Memory::Reshaped, Some(_)) => true,
             (Memory::ViewIfContiguous, Some((_, tensor))) => {
                 // Copies are contiguous; views of tensors that are not contiguous are not.
                 let is_contiguous =
@@ -153,12 +147,15 @@ impl<'j, 'p> Translator<'j, 'p> {
                 (Some(parent), Some(view)) if self.graph.tensor(value).is_some() => {
                     let alias = self.aliases.add_view(parent, view, value);
                     self.names.extend(name.map(|name| (name, Named::Tensor(alias))));
+                    if let (Memory::Reshaped, Some((_, own))) = (memory, target) {
+                        self.names.insert(&own.name, Named::Tensor(alias));
+                    }
                 }
                 _ => self.name(name, value),
             }
         }
         self.call(operator, &args, out);
-        if name == "aten.meshgrid.indexing" || is_permuting_einsum(name, call) {
+        if makes_views_of_all(operator) || is_permuting_einsum(name, call) {
             let tensors = call.inputs.iter().map(|input| &input.arg).chain(&call.outputs);
             for tensor in tensors.flat_map(names) {
                 if let Some(Named::Tensor(alias)) = self.names.get(tensor) {
@@ -169,10 +166,79 @@ impl<'j, 'p> Translator<'j, 'p> {
         Ok(())
     }
 
+    /// The arguments of a call, and the operator for their kinds.
+    fn assigned<'a>(
+        &mut self,
+        mut operator: Operator,
+        inputs: impl IntoIterator<Item = &'a NamedArgument<'j>>,
+        out: Option<ScalarType>,
+    ) -> Result<(Operator, Vec<ValueId>), Error>
+    where
+        'j: 'a,
+    {
+        let given = assign(operator.parameters(), inputs)?;
+        let second = given.get(1).copied().flatten();
+        if second.is_some_and(is_scalar)
+            && let Some(scalar) = with_scalar(operator)
+        {
+            operator = scalar;
+        }
+        let mut args = Vec::with_capacity(given.len() + 1);
+        for (parameter, given) in operator.parameters().iter().zip(&given) {
+            args.push(self.argument(parameter, *given, out)?);
+        }
+        Ok((operator, args))
+    }
+
+    /// A call that overwrites the tensors that are passed for its outputs.
+    fn out_variant(
+        &mut self,
+        source: &'j Source<'j>,
+        call: &'j Call<'j>,
+        operator: Operator,
+    ) -> Result<(), Error> {
+        let is_out = |input: &&NamedArgument<'j>| {
+            let mut parameters = operator.parameters().iter();
+            matches!(input.arg, Argument::Tensor(_))
+                && input.kind.is_none_or(|kind| kind == KEYWORD)
+                && parameters.all(|parameter| parameter.name != input.name)
+                && input.name != "self"
+        };
+        let (outs, inputs): (Vec<_>, Vec<_>) = call.inputs.iter().partition(is_out);
+        let out = self.output_type(source, call);
+        let (operator, args) = self.assigned(operator, inputs, out)?;
+        let results = self.results(source, call)?;
+        if results.len() != outs.len() {
+            return Err(unsupported());
+        }
+        let made: Vec<ValueId> = results.iter().map(|(_, value)| *value).collect();
+        let out = match made[..] {
+            [one] => one,
+            _ => self.push(Value::List(made)),
+        };
+        self.call(operator, &args, out);
+        for ((name, value), target) in results.into_iter().zip(outs) {
+            let Some(own) = names(&target.arg).first().copied() else { continue };
+            let Named::Tensor(alias) = self.lookup(own)? else { return Err(unsupported()) };
+            let before = self.tensor(own)?;
+            let sizes = |id: ValueId| self.graph.tensor(id).map(|it| &it.sizes);
+            if sizes(before) != sizes(value) {
+                return Err(Error::unsupported("an output argument of another shape"));
+            }
+            self.aliases.write(&mut self.graph, alias, value)?;
+            self.names.extend(name.map(|name| (name, Named::Tensor(alias))));
+        }
+        Ok(())
+    }
+
     /// How each output of a view operator is computed on its own.
     fn views(&mut self, operator: Operator, args: &[ValueId], made: &[ValueId]) -> Vec<View> {
         let rest: Vec<ValueId> = args.iter().skip(1).copied().collect();
-        let dim = rest.last().copied().unwrap_or_default();
+        let input = args.first().and_then(|input| self.graph.tensor(*input));
+        let dim = match split_dim(operator, input.map_or(0, |input| input.sizes.len())) {
+            Some(dim) => self.push(Value::Int(dim as i64)),
+            None => rest.last().copied().unwrap_or_default(),
+        };
         match operator {
             Operator::UNBIND_COPY_INT => (0..made.len() as i64)
                 .map(|index| {
@@ -180,8 +246,8 @@ impl<'j, 'p> Translator<'j, 'p> {
                     View { operator: Operator::SELECT_COPY_INT, rest: vec![dim, index] }
                 })
                 .collect(),
-            Operator::SPLIT_COPY_TENSOR | Operator::SPLIT_WITH_SIZES_COPY | Operator::CHUNK
-                if made.iter().all(|id| self.graph.tensor(*id).is_some_and(|it| !it.dynamic)) =>
+            _ if PARTS.contains(&operator)
+                && made.iter().all(|id| self.graph.tensor(*id).is_some_and(|it| !it.dynamic)) =>
             {
                 let sizes = |id: &ValueId| self.graph.tensor(*id).map(|it| it.sizes.as_slice());
                 let rank = made.first().and_then(sizes).map_or(0, <[usize]>::len);
@@ -519,6 +585,18 @@ impl<'j, 'p> Translator<'j, 'p> {
         let args = inputs.iter().copied().chain([out]).collect();
         self.graph.nodes.push(Node { id: self.number, operator, args, parts: Vec::new() });
     }
+}
+
+/// Whether the outputs of an operator are views of the members of its first argument.
+fn makes_views_of_all(operator: Operator) -> bool {
+    let operators = [
+        Operator::ATLEAST_1D_SEQUENCE,
+        Operator::ATLEAST_2D_SEQUENCE,
+        Operator::ATLEAST_3D_SEQUENCE,
+        Operator::BROADCAST_TENSORS,
+        Operator::MESHGRID,
+    ];
+    operators.contains(&operator)
 }
 
 /// Whether a call only permutes the dims of a tensor, so that its result is a view.

@@ -242,6 +242,15 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
+    /// The type and shape of a tensor whose shape must be static.
+    pub(super) fn static_info(&self, id: ValueId, what: &str) -> Result<Info, Error> {
+        let info = self.info(id)?;
+        match info.dynamic {
+            true => Err(Error::Unsupported(format!("{what} of dynamic shapes"))),
+            false => Ok(info),
+        }
+    }
+
     /// Whether a tensor keeps its contents between runs.
     pub(super) fn is_state(&self, id: ValueId) -> bool {
         matches!(
@@ -329,6 +338,11 @@ impl<'g, 'p> Builder<'g, 'p> {
             data: None,
             changes: None,
         }))
+    }
+
+    /// Charges memory that a rule allocates.
+    pub(super) fn spend(&self, bytes: usize) -> Result<(), Error> {
+        self.computed.spend(bytes)
     }
 
     /// Adds a constant tensor.

@@ -130,6 +130,13 @@ impl Builder<'_, '_> {
         Ok(self.call(Operator::VIEW_COPY, &[value, shape], made))
     }
 
+    /// Creates a tensor of a known shape that is filled with a number.
+    pub(crate) fn filled(&mut self, made: Info, number: f64) -> Result<ValueId, Error> {
+        let sizes: Vec<i64> = made.sizes.iter().map(|size| *size as i64).collect();
+        let (sizes, number, none) = (self.new_ints(&sizes), self.new_number(number), self.none());
+        Ok(self.call(Operator::FULL, &[sizes, number, none, none, none, none], made))
+    }
+
     /// Repeats dims of size one up to known sizes.
     pub(crate) fn expand(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId, Error> {
         let info = self.info(value)?;
@@ -143,6 +150,17 @@ impl Builder<'_, '_> {
     pub(crate) fn view_known(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId, Error> {
         let sizes: Vec<Size> = sizes.iter().map(|size| self.known(*size)).collect();
         self.view(value, &sizes)
+    }
+
+    /// Flattens all dims.
+    pub(crate) fn flat(&mut self, value: ValueId) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let bound = info.sizes.iter().fold(1usize, |bound, size| bound.saturating_mul(*size));
+        let size = match info.dynamic {
+            true => Size { bound, value: self.new_int(-1) },
+            false => self.known(bound),
+        };
+        self.view(value, &[size])
     }
 
     /// Flattens all dims but the last.

@@ -33,7 +33,7 @@ enum Form {
     ToReal,
 }
 
-fn is_complex(scalar_type: ScalarType) -> bool {
+pub(super) fn is_complex(scalar_type: ScalarType) -> bool {
     matches!(
         scalar_type,
         ScalarType::ComplexHalf | ScalarType::ComplexFloat | ScalarType::ComplexDouble

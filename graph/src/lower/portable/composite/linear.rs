@@ -61,7 +61,7 @@ fn wanted(b: &mut Builder<'_, '_>, [lhs, rhs]: [ValueId; 2]) -> Result<Vec<Size>
 }
 
 /// Broadcasts leading dims. A size of one gives way to the other.
-fn broadcast(one: &[Size], other: &[Size]) -> Vec<Size> {
+pub(super) fn broadcast(one: &[Size], other: &[Size]) -> Vec<Size> {
     let rank = one.len().max(other.len());
     let at = |sizes: &[Size], dim: usize| {
         (dim + sizes.len()).checked_sub(rank).and_then(|dim| sizes.get(dim)).copied()

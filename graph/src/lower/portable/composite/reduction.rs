@@ -43,7 +43,10 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
         Ok(())
     }),
     (Operator::STD, |b, args| statistics(b, args, Operator::STD_CORRECTION)),
-    (Operator::STD_MEAN_CORRECTION, std_mean),
+    (Operator::STD_MEAN_CORRECTION, |b, args| {
+        let call = VarCorrectionArgs::of(args)?;
+        std_mean(b, args, &call.inputs())
+    }),
     (Operator::SUM, |b, args| {
         let call = ReduceAllArgs::of(args)?;
         let (none, no) = (b.none(), b.push(Value::Bool(false)));
@@ -87,15 +90,19 @@ fn statistics(b: &mut Builder<'_, '_>, args: &[ValueId], operator: Operator) -> 
     Ok(())
 }
 
-fn std_mean(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let call = VarCorrectionArgs::of(args)?;
+/// The standard deviation and the mean; `inputs` are those of `var_mean.correction`.
+pub(super) fn std_mean(
+    b: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    inputs: &[ValueId],
+) -> Result<(), Error> {
     let [std, mean] = b.outs(args)?[..] else {
         return Err(Error::invalid("std_mean: expected two outputs"));
     };
     let info = b.info(std)?;
     let variance = b.new_tensor(info);
     let list = b.push(Value::List([variance, mean].to_vec()));
-    b.call_into(Operator::VAR_MEAN_CORRECTION, &call.inputs(), list);
+    b.call_into(Operator::VAR_MEAN_CORRECTION, inputs, list);
     b.call_into(Operator::SQRT, &[variance], std);
     Ok(())
 }

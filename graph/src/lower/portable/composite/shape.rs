@@ -1,5 +1,6 @@
 //! Reshapes, copies, splits and padding.
 
+use super::arrangement::raised;
 use super::{Builder, Info, Rule, Size};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
@@ -28,6 +29,7 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
         }
         same(b, args)
     }),
+    (Operator::DSTACK, |b, args| stacked(b, args, Stack::Deeply)),
     (Operator::EXPAND_AS, |b, args| {
         let call = BinaryArgs::of(args)?;
         let sizes = sizes_of(b, call.other)?;
@@ -174,15 +176,24 @@ fn unflatten(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Splits a dim into parts with the sizes of the outputs.
+/// Splits a dim, by default the first, into parts with the sizes of the outputs.
 fn split(
     b: &mut Builder<'_, '_>,
     input: ValueId,
     dim: Option<ValueId>,
     args: &[ValueId],
 ) -> Result<(), Error> {
-    let info = b.info(input)?;
-    let dim = info.dim(b.optional(dim).map_or(Ok(0), |dim| b.int(dim))?)?;
+    let dim = b.info(input)?.dim(b.optional(dim).map_or(Ok(0), |dim| b.int(dim))?)?;
+    split_at(b, input, dim, args)
+}
+
+/// Splits a dim into parts with the sizes of the outputs.
+pub(super) fn split_at(
+    b: &mut Builder<'_, '_>,
+    input: ValueId,
+    dim: usize,
+    args: &[ValueId],
+) -> Result<(), Error> {
     if !b.is_known(input, dim) {
         return Err(Error::unsupported("a split of a dynamic dim into a number of parts"));
     }
@@ -350,11 +361,12 @@ fn channel_shuffle(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Erro
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stack {
     Columns,
+    Deeply,
     Horizontally,
     Vertically,
 }
 
-/// Concatenation of tensors with at least one or two dims.
+/// Concatenation of tensors with at least one, two or three dims.
 fn stacked(b: &mut Builder<'_, '_>, args: &[ValueId], stack: Stack) -> Result<(), Error> {
     let call = StackedArgs::of(args)?;
     let items = match b.value(call.tensors)? {
@@ -366,6 +378,9 @@ fn stacked(b: &mut Builder<'_, '_>, args: &[ValueId], stack: Stack) -> Result<()
         if b.info(item)?.rank() == 0 {
             item = b.unsqueeze(item, 0)?;
         }
+        if stack == Stack::Deeply {
+            item = raised(b, item, 3)?;
+        }
         if b.info(item)?.rank() == 1 && stack != Stack::Horizontally {
             item = b.unsqueeze(item, usize::from(stack == Stack::Columns))?;
         }
@@ -375,6 +390,7 @@ fn stacked(b: &mut Builder<'_, '_>, args: &[ValueId], stack: Stack) -> Result<()
     let dim = match stack {
         Stack::Vertically => 0,
         Stack::Columns => 1,
+        Stack::Deeply => 2,
         Stack::Horizontally => usize::from(rank > 1),
     };
     let value = b.cat(&parts, dim)?;
