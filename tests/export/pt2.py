@@ -375,6 +375,201 @@ class Memory(nn.Module):
         return self.total * 1, self.seen & mask, squares, first * 1, turned * 2, grid * 1
 
 
+class Arrangements(nn.Module):
+    """Views of several kinds, writes through them, and rearrangements of elements."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        h = x * 1
+        torch.hsplit(h, 2)[1].add_(1)
+        torch.vsplit(h, [1, 3])[1].mul_(2)
+        h.as_strided((2, 2), (5, 2), 1).neg_()
+        z = y * 1
+        torch.dsplit(z, [1])[0].zero_()
+        torch.atleast_3d(x[0] * 1).add_(1)
+        turned = h.clone().t_()
+        turned.unsqueeze_(0).transpose_(0, 1).squeeze_(1)
+        filled = h.clone().fill_diagonal_(3.0)
+        high = torch.cat([h, h]).fill_diagonal_(-1.0, wrap=True)
+        wide, _ = torch.broadcast_tensors(x[:1], h)
+        return (
+            h,
+            z,
+            turned * 2,
+            torch.cat([filled, high]),
+            torch.cat([torch.rot90(y, k, (1, 2)).flatten() for k in range(-1, 3)]),
+            torch.block_diag(x[0], y[0], x.sum()),
+            torch.diag_embed(y, 1, 0, -2) + torch.diag_embed(y, -1, 0, -2),
+            torch.diag(x, -1) + torch.diag(x[0, :3], 2)[0, :3],
+            torch.diagflat(y[0, :2], -1),
+            torch.combinations(x[:, 0], 3) * 2,
+            torch.combinations(x[:, 0], 2, with_replacement=True),
+            torch.cartesian_prod(x[0], y[0, 0], x[1, :2]),
+            torch.dstack([x, h]),
+            torch.fft.fftshift(x) - torch.fft.ifftshift(h, 1),
+            torch.fliplr(x) + torch.flipud(h) + wide,
+            torch.take(x, torch.tensor([[0, 5], [-1, 2]])),
+            torch.atleast_2d(x.sum()),
+        )
+
+
+class Outputs(nn.Module):
+    """Out variants, which overwrite the tensors that are passed for their outputs."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a, b = torch.zeros_like(x), torch.zeros(3, 3)
+        torch.add(x, y, alpha=2, out=a)
+        torch.matmul(x, y.t(), out=b)
+        torch.clamp(x, -0.5, 0.5, out=a[:, :])
+        values, indices = torch.empty(3, 4), torch.empty(3, 4, dtype=torch.long)
+        torch.sort(y, 1, out=(values, indices))
+        torch.mul(x[0], 2, out=a[1])
+        torch.softmax(x, 1, out=values)
+        count = torch.tensor([7, -7, 3])
+        count.floor_divide_(torch.tensor(2)).__ilshift__(2)
+        return a, b, values, indices, count
+
+
+class Statistics(nn.Module):
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        holes = x.masked_fill(n > 2, float("nan"))
+        q = torch.tensor([0.0, 0.3, 1.0])
+        modes = ["linear", "lower", "higher", "nearest", "midpoint"]
+        return (
+            torch.stack([torch.quantile(x, 0.35, interpolation=mode) for mode in modes]),
+            torch.quantile(x, q, dim=1, keepdim=True),
+            torch.nanquantile(holes, q, dim=-1),
+            torch.nanquantile(holes, 0.6, dim=0, keepdim=True),
+            torch.quantile(holes, 0.5, dim=1).isnan(),
+            torch.nansum(holes) + torch.nanmean(holes, 1),
+            torch.nanmean(holes, (0, 1), keepdim=True),
+            torch.nansum(n, 1),
+            torch.cat(torch.std_mean(x, 1)) + torch.cat(torch.var_mean(x, 0))[0],
+            torch.stack([*torch.std_mean(x), *torch.var_mean(x, unbiased=False)]),
+            torch.renorm(x, 1, 0, 2.0) + torch.renorm(x, 2, 1, 0.7),
+            torch.cat(torch.aminmax(x, dim=1)) + torch.stack(torch.aminmax(x))[0],
+            torch.count_nonzero(n, dim=1) + torch.count_nonzero(n),
+            torch.trapezoid(x, dx=0.5) + torch.trapezoid(x, n.cumsum(1).float())[0],
+            torch.cumulative_trapezoid(x, n[0].cumsum(0).float(), dim=1),
+            torch.cumulative_trapezoid(x, dx=2, dim=0),
+            torch.cat(torch.gradient(x, spacing=0.5, dim=(0, 1))),
+            torch.pdist(x) + torch.pdist(x, 1.0),
+            torch.msort(x) + x.trace(),
+            torch.isclose(x, x + n * 1e-6, rtol=1e-6),
+            torch.isclose(holes, holes, equal_nan=True),
+            torch.isin(n, torch.tensor([1, 3])) & ~torch.isin(n, 4, invert=False),
+            torch.heaviside(x - 0.5, n.float()) + torch.sgn(x) + torch.deg2rad(x),
+        )
+
+
+class Special(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        p = x.abs() + 0.1
+        positive = torch.cat([p, torch.zeros(1, 4)])
+        return (
+            torch.xlogy(positive, positive) + torch.xlogy(2.0, positive + 1),
+            torch.special.xlog1py(positive, positive) + torch.special.xlog1py(positive, 3.0),
+            torch.sinc(positive) + torch.special.entr(positive),
+            torch.logaddexp2(x, -x) + torch.float_power(p, x).float(),
+            torch.special.ndtr(x) + torch.special.log_ndtr(x * 3),
+            torch.mvlgamma(p + 2, 3) + torch.special.gammaln(p) + torch.special.i0(x),
+            torch.special.gammainc(p, p) + torch.special.psi(p) + torch.rad2deg(x) * 0.01,
+        )
+
+
+class Losses(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        classes, sign = torch.tensor([2, 0, -100]), torch.tensor([1.0, -1.0, 1.0])
+        p, q, weight = x.sigmoid(), y.softmax(1), torch.tensor([0.5, 1.0, 2.0, 0.1])
+        image = x.view(1, 3, 2, 2)
+        pixels = torch.tensor([[[0, 2], [1, 1]]])
+        return (
+            F.l1_loss(x, y, reduction="none"),
+            F.smooth_l1_loss(x, y, beta=0.3) + F.huber_loss(x, y, delta=0.4, reduction="sum"),
+            F.kl_div(x.log_softmax(1), q, reduction="batchmean"),
+            F.kl_div(x, y, log_target=True, reduction="none"),
+            F.cross_entropy(x, classes) + F.cross_entropy(x, q, weight, label_smoothing=0.1),
+            F.cross_entropy(x, classes, weight, label_smoothing=0.2),
+            F.cross_entropy(x, classes, weight, reduction="none"),
+            F.cross_entropy(image, pixels, label_smoothing=0.1, reduction="none"),
+            F.nll_loss(x, classes, weight) + F.nll_loss(image, pixels, reduction="sum"),
+            F.binary_cross_entropy(p, q, weight) + F.binary_cross_entropy_with_logits(x, q),
+            F.binary_cross_entropy_with_logits(x, q, weight, pos_weight=weight),
+            F.cosine_embedding_loss(x, y, sign, 0.1) + F.soft_margin_loss(x, y.sign()),
+            F.triplet_margin_loss(x, y, x + q, 0.5, swap=True, reduction="none"),
+            F.margin_ranking_loss(x[:, 0], y[:, 0], sign, 0.2),
+            F.hinge_embedding_loss(x, y.sign(), 0.5),
+            F.poisson_nll_loss(x, q) + F.poisson_nll_loss(p, q, log_input=False),
+            F.pairwise_distance(x, y, 1.0, keepdim=True),
+        )
+
+
+class Matrices(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        definite = x @ x.mT + torch.eye(4)
+        lu, _ = torch.linalg.lu_factor(definite)
+        sign, log = torch.slogdet(x)
+        values, vectors = torch.linalg.eigh(definite)
+        u, s, vh = torch.linalg.svd(y, full_matrices=False)
+        return (
+            torch.kron(y[0], x[0]) + torch.kron(y[0, 0], torch.ones(16))[0],
+            torch.tensordot(y, x, ([-1], [1])) + torch.inner(y, x),
+            torch.tensordot(y, x[0, :3], 2) + torch.inner(y[:, 0], x[0, 0]),
+            torch.linalg.multi_dot([x[0, 0], x[0], x[1], x[1, :, 0]]),
+            torch.addr(x[0], x[0, 0], x[1, 1], beta=0.5, alpha=2),
+            torch.linalg.cross(y[..., :3], y[..., 1:]) + torch.cross(y, y + x[0, :3], 1)[..., :3],
+            torch.vander(x[0, 0], 3) + torch.vander(x[0, 1, :], increasing=True)[:, :3],
+            torch.linalg.vecdot(x, x + 1, dim=1) + torch.vdot(x[0, 0], x[1, 1]),
+            torch.linalg.matrix_power(x, 3),
+            torch.linalg.matrix_power(definite, -2),
+            torch.matrix_exp(x * 0.3),
+            torch.linalg.det(x) + torch.logdet(definite) + sign + log,
+            torch.inverse(definite) + torch.linalg.solve(definite, x),
+            torch.linalg.cholesky(definite) + lu.triu(),
+            values + torch.linalg.eigvalsh(definite),
+            vectors @ torch.diag_embed(values) @ vectors.mT,
+            u @ torch.diag_embed(s) @ vh + torch.linalg.svdvals(y)[:, :1, None],
+            torch.linalg.matrix_norm(x, "nuc") + torch.linalg.matrix_norm(y[:, :2], 2)[:2],
+            torch.linalg.matrix_norm(y, 1, keepdim=True) + torch.linalg.matrix_norm(y, -torch.inf),
+            torch.linalg.matrix_norm(y, dim=(0, 2)) + torch.linalg.cond(definite)[0] * 0.01,
+            torch.linalg.matrix_rank(y[..., :1] * y[..., :2].mT[..., :1, :2].sum()),
+        )
+
+
+class Signal(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        windows = [
+            torch.hann_window(9),
+            torch.hamming_window(9, False),
+            torch.hamming_window(9, True, 0.6, 0.3),
+            torch.blackman_window(9),
+            torch.bartlett_window(9, periodic=False),
+            torch.kaiser_window(9, True, beta=7.0),
+        ]
+        options = {"return_complex": True}
+        narrow = torch.stft(x, 8, 3, 6, windows[0][:6], center=False, onesided=False, **options)
+        return (
+            torch.stack(windows),
+            torch.view_as_real(torch.stft(x, 8, window=torch.hann_window(8), **options)),
+            torch.view_as_real(narrow),
+            torch.stft(x[0], 8, normalized=True, pad_mode="constant", **options).abs(),
+            torch.logspace(-1, 2, 7),
+        )
+
+
+class Sampling(nn.Module):
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        pooled, indices = F.max_pool2d(x, 2, return_indices=True)
+        theta = x[:, 0, :2, :3]
+        table = x.flatten(0, 1).flatten(1)
+        return (
+            F.max_unpool2d(pooled, indices, 2),
+            F.affine_grid(theta, [1, 2, 3, 4], align_corners=True),
+            F.affine_grid(theta, [1, 2, 3, 4], align_corners=False),
+            F.embedding_bag(n, table, mode="mean"),
+            F.embedding_bag(n.flatten(), table, torch.tensor([0, 2, 2]), mode="sum"),
+        )
+
+
 def programs() -> list[Program]:
     torch.manual_seed(7)
     batch = Dim("batch", min=1, max=16)
@@ -447,6 +642,16 @@ def programs() -> list[Program]:
             SizesInBranches(),
             [(torch.ones(count, 2) * sign,) for count, sign in ((5, 1.0), (3, -1.0), (8, 0.5))],
             dynamic=({0: Dim("rows", min=2, max=9)},),
+        ),
+        Program("arrangements", Arrangements(), [(torch.randn(4, 4), torch.randn(3, 3, 2))]),
+        Program("outputs", Outputs(), [(torch.randn(3, 4), torch.randn(3, 4))]),
+        Program("statistics", Statistics(), [(torch.randn(4, 5), torch.randint(0, 5, (4, 5)))]),
+        Program("special", Special(), [(torch.randn(3, 4),)]),
+        Program("losses", Losses(), [(torch.randn(3, 4), torch.randn(3, 4))]),
+        Program("matrices", Matrices(), [(torch.randn(2, 4, 4), torch.randn(3, 3, 4))]),
+        Program("signal", Signal(), [(torch.randn(2, 24),)]),
+        Program(
+            "sampling", Sampling(), [(torch.randn(1, 2, 4, 4), torch.randint(0, 2, (2, 3)))]
         ),
     ]
 
