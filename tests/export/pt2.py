@@ -531,7 +531,10 @@ class Matrices(nn.Module):
             torch.linalg.matrix_norm(x, "nuc") + torch.linalg.matrix_norm(y[:, :2], 2)[:2],
             torch.linalg.matrix_norm(y, 1, keepdim=True) + torch.linalg.matrix_norm(y, -torch.inf),
             torch.linalg.matrix_norm(y, dim=(0, 2)) + torch.linalg.cond(definite)[0] * 0.01,
-            torch.linalg.matrix_rank(y[..., :1] * y[..., :2].mT[..., :1, :2].sum()),
+            torch.linalg.matrix_rank(y[..., :1] * y[..., :3].sum(1, keepdim=True)),
+            torch.linalg.matrix_rank(y, atol=0.9) + torch.linalg.matrix_rank(y, rtol=0.5),
+            torch.norm(y[0], p="nuc") + torch.norm(x, p="fro", dim=(0, 2)),
+            torch.linalg.norm(y, 1, (1, 2)) - torch.linalg.norm(y, 2, (0, 1))[:3],
         )
 
 

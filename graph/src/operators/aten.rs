@@ -136,7 +136,6 @@ const NAMES: &[(&str, Operator, Memory)] = &[
     ("aten.linalg_matmul.default", Operator::MATMUL, Separate),
     ("aten.linalg_matrix_exp.default", Operator::LINALG_MATRIX_EXP, Separate),
     ("aten.linalg_matrix_power.default", Operator::MATRIX_POWER, Separate),
-    ("aten.linalg_matrix_rank.atol_rtol_float", Operator::LINALG_MATRIX_RANK, Separate),
     ("aten.linalg_pinv.atol_rtol_float", Operator::LINALG_PINV, Separate),
     ("aten.linalg_slogdet.default", Operator::SLOGDET, Separate),
     ("aten.mT.default", Operator::MT, View),

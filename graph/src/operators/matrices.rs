@@ -11,6 +11,8 @@ operators! {
     CROSS(CrossArgs { input: Tensor, other: Tensor, dim: OptionalInt = None })
         = aten::cross.default;
     DET(UnaryArgs) = aten::det.default;
+    FROBENIUS_NORM(FrobeniusNormArgs { input: Tensor, dim: Ints, keepdim: Bool = false })
+        = aten::frobenius_norm.dim;
     INNER(BinaryArgs) = aten::inner.default;
     KRON(BinaryArgs) = aten::kron.default;
     LINALG_CHOLESKY(CholeskyArgs { input: Tensor, upper: Bool = false })
@@ -35,6 +37,10 @@ operators! {
         input: Tensor, atol: OptionalTensor = None, rtol: OptionalTensor = None,
         hermitian: Bool = false
     }) = aten::linalg_matrix_rank.atol_rtol_tensor;
+    LINALG_MATRIX_RANK_FLOAT(MatrixRankFloatArgs {
+        input: Tensor, atol: OptionalFloat = None, rtol: OptionalFloat = None,
+        hermitian: Bool = false
+    }) = aten::linalg_matrix_rank.atol_rtol_float;
     LINALG_MULTI_DOT(StackedArgs) = aten::linalg_multi_dot.default;
     LINALG_SOLVE(SolveArgs { a: Tensor, b: Tensor, left: Bool = true })
         = aten::linalg_solve.default;
@@ -47,6 +53,9 @@ operators! {
         = aten::linalg_vecdot.default;
     LOGDET(UnaryArgs) = aten::logdet.default;
     MATRIX_POWER(MatrixPowerArgs { input: Tensor, n: Int }) = aten::matrix_power.default;
+    NUCLEAR_NORM(NuclearNormArgs { input: Tensor, keepdim: Bool = false })
+        = aten::nuclear_norm.default;
+    NUCLEAR_NORM_DIM(FrobeniusNormArgs) = aten::nuclear_norm.dim;
     SLOGDET(UnaryArgs) = aten::slogdet.default;
     TENSORDOT(TensordotArgs {
         input: Tensor, other: Tensor, dims_self: Ints, dims_other: Ints

@@ -114,6 +114,14 @@ impl<'j, 'p> Translator<'j, 'p> {
             },
             _ => None,
         };
+        if operator == Operator::AS_STRIDED_COPY {
+            let meta = target.and_then(|(_, own)| source.tensor_values.get(own.name.as_ref()));
+            let is_plain =
+                |it: &TensorMeta<'_>| is_contiguous(it) && hint(&it.storage_offset) == Some(0);
+            if !meta.is_some_and(is_plain) {
+                return Err(Error::unsupported("strides in a tensor that is not contiguous"));
+            }
+        }
         if memory == Memory::Overwritten {
             let (alias, tensor) = target.ok_or_else(unsupported)?;
             return self.in_place(source, call, (operator, args), alias, &tensor.name);

@@ -5,8 +5,9 @@ use super::{Builder, Info, Rule};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::operators::{
-    CholeskyArgs, CondArgs, EighArgs, LuFactorArgs, MatrixNormArgs, MatrixNormStrArgs,
-    MatrixRankArgs, Operator, SolveArgs, SvdArgs, SvdvalsArgs,
+    CholeskyArgs, CondArgs, EighArgs, FrobeniusNormArgs, LuFactorArgs, MatrixNormArgs,
+    MatrixNormStrArgs, MatrixRankArgs, MatrixRankFloatArgs, NuclearNormArgs, Operator, SolveArgs,
+    SvdArgs, SvdvalsArgs,
 };
 use alloc::format;
 use alloc::vec;
@@ -14,6 +15,22 @@ use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
 pub(in super::super) const RULES: &[(Operator, Rule)] = &[
+    (Operator::FROBENIUS_NORM, |b, args| {
+        // The root of the sum of all squares, over any number of dims.
+        let call = FrobeniusNormArgs::of(args)?;
+        let (two, keepdim, none) = (b.new_int(2), b.truth(call.keepdim)?, b.none());
+        let inputs = [call.input, two, call.dim, b.push(Value::Bool(keepdim)), none];
+        b.call_into(Operator::LINALG_VECTOR_NORM, &inputs, call.out);
+        Ok(())
+    }),
+    (Operator::NUCLEAR_NORM, |b, args| {
+        let call = NuclearNormArgs::of(args)?;
+        nuclear_norm(b, call.input, None, call.keepdim, call.out)
+    }),
+    (Operator::NUCLEAR_NORM_DIM, |b, args| {
+        let call = FrobeniusNormArgs::of(args)?;
+        nuclear_norm(b, call.input, Some(call.dim), call.keepdim, call.out)
+    }),
     (Operator::DET, |b, args| {
         let (input, out) = b.ends(args)?;
         let info = b.info(input)?;
@@ -96,7 +113,22 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
         };
         finish(b, norm, keepdim, call.out)
     }),
-    (Operator::LINALG_MATRIX_RANK, matrix_rank),
+    (Operator::LINALG_MATRIX_RANK, |b, args| {
+        let call = MatrixRankArgs::of(args)?;
+        let (atol, rtol) = (b.optional(call.atol), b.optional(call.rtol));
+        matrix_rank(b, call.input, [atol, rtol], call.hermitian, call.out)
+    }),
+    (Operator::LINALG_MATRIX_RANK_FLOAT, |b, args| {
+        let call = MatrixRankFloatArgs::of(args)?;
+        let info = b.info(call.input)?;
+        let mut tolerances = [None; 2];
+        for (slot, given) in tolerances.iter_mut().zip([call.atol, call.rtol]) {
+            if let Some(number) = b.optional_number(given)? {
+                *slot = Some(b.filled(info.with_sizes(Vec::new()), number)?);
+            }
+        }
+        matrix_rank(b, call.input, tolerances, call.hermitian, call.out)
+    }),
     (Operator::LINALG_SOLVE, |b, args| {
         let call = SolveArgs::of(args)?;
         let info = b.info(call.a)?;
@@ -269,11 +301,31 @@ fn finish(
     b.finish_with(norm, out)
 }
 
+/// The sum of the singular values.
+fn nuclear_norm(
+    b: &mut Builder<'_, '_>,
+    input: ValueId,
+    dim: Option<ValueId>,
+    keepdim: Option<ValueId>,
+    out: ValueId,
+) -> Result<(), Error> {
+    let order = b.push(Value::String("nuc".into()));
+    let (dims, keepdim, none) = (b.new_ints(&[-2, -1]), b.truth(keepdim)?, b.none());
+    let inputs = [input, order, dim.unwrap_or(dims), b.push(Value::Bool(keepdim)), none];
+    b.call_into(Operator::LINALG_MATRIX_NORM_STR, &inputs, out);
+    Ok(())
+}
+
 /// The number of singular values above a tolerance.
-fn matrix_rank(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let call = MatrixRankArgs::of(args)?;
-    let info = b.info(call.input)?;
-    if b.truth(call.hermitian)? || info.rank() < 2 {
+fn matrix_rank(
+    b: &mut Builder<'_, '_>,
+    input: ValueId,
+    [atol, rtol]: [Option<ValueId>; 2],
+    hermitian: Option<ValueId>,
+    out: ValueId,
+) -> Result<(), Error> {
+    let info = b.info(input)?;
+    if b.truth(hermitian)? || info.rank() < 2 {
         return Err(Error::unsupported("matrix_rank of Hermitian matrices"));
     }
     let sizes = info.sizes.iter().rev().take(2);
@@ -282,10 +334,9 @@ fn matrix_rank(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         ScalarType::Double => f64::EPSILON,
         _ => f64::from(f32::EPSILON),
     };
-    let values = singular_values(b, call.input)?;
+    let values = singular_values(b, input)?;
     let last = b.info(values)?.rank().saturating_sub(1);
     let most = b.reduce(Operator::AMAX, values, &[last])?;
-    let (atol, rtol) = (b.optional(call.atol), b.optional(call.rtol));
     let raised = |b: &mut Builder<'_, '_>, value: ValueId| {
         let rank = b.info(value)?.rank();
         b.unsqueeze(value, rank)
@@ -309,6 +360,6 @@ fn matrix_rank(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let Some(tolerance) = tolerance else { return Ok(()) };
     let counted = b.comparison(Operator::GT_TENSOR, values, tolerance)?;
     let (dims, no, none) = (b.new_ints(&[-1]), b.push(Value::Bool(false)), b.none());
-    b.call_into(Operator::SUM_DIM_INT_LIST, &[counted, dims, no, none], call.out);
+    b.call_into(Operator::SUM_DIM_INT_LIST, &[counted, dims, no, none], out);
     Ok(())
 }

@@ -107,7 +107,7 @@ pub(super) fn std_mean(
     Ok(())
 }
 
-/// The norm of vectors. Norms of matrices need other kernels, except for that of all elements.
+/// The norm of vectors, or of matrices if an order is given for two dims.
 fn linalg_norm(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = LinalgNormArgs::of(args)?;
     let info = b.info(call.input)?;
@@ -116,8 +116,16 @@ fn linalg_norm(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         Some(dim) => b.ints(dim)?.len(),
         None => info.rank(),
     };
-    if order.is_some() && dims > 1 {
-        return Err(Error::unsupported("the norm of matrices with an order"));
+    if let (Some(_), Some(order)) = (order, call.ord)
+        && dims > 1
+    {
+        let last = b.new_ints(&[-2, -1]);
+        let keepdim = b.truth(call.keepdim)?;
+        let (keepdim, none) = (b.push(Value::Bool(keepdim)), b.none());
+        let dim = b.optional(call.dim).unwrap_or(last);
+        let inputs = [call.input, order, dim, keepdim, call.dtype.unwrap_or(none)];
+        b.call_into(Operator::LINALG_MATRIX_NORM, &inputs, call.out);
+        return Ok(());
     }
     let (none, order) = (b.none(), b.new_number(order.unwrap_or(2.0)));
     let keepdim = b.truth(call.keepdim)?;
