@@ -136,6 +136,7 @@ const NAMES: &[(&str, Operator, Memory)] = &[
     ("aten.linalg_matmul.default", Operator::MATMUL, Separate),
     ("aten.linalg_matrix_exp.default", Operator::LINALG_MATRIX_EXP, Separate),
     ("aten.linalg_matrix_power.default", Operator::MATRIX_POWER, Separate),
+    ("aten.linalg_norm.ord_str", Operator::LINALG_MATRIX_NORM_STR, Separate),
     ("aten.linalg_pinv.atol_rtol_float", Operator::LINALG_PINV, Separate),
     ("aten.linalg_slogdet.default", Operator::SLOGDET, Separate),
     ("aten.mT.default", Operator::MT, View),
@@ -290,25 +291,23 @@ pub fn out_variant(name: &str) -> Option<Operator> {
     if let Some(operator) = described.filter(|operator| !operator.traits().writes_arguments()) {
         return Some(operator);
     }
-    let plain: [&str; 4] =
-        match overload.strip_suffix("out").map(|plain| plain.trim_end_matches('_')) {
-            Some("") => ["default", "Tensor", "int", "other"],
-            Some(plain) => [plain; 4],
-            None => {
-                let (_, plain) = OUT_OVERLOADS.iter().find(|(own, _)| *own == name)?;
-                [plain; 4]
-            }
-        };
+    let special = OUT_OVERLOADS.iter().find(|(own, _)| *own == name);
+    let plain = match (special, overload.strip_suffix("out")) {
+        (Some((_, plain)), _) => [*plain; 2],
+        (None, Some("")) => ["default", "Tensor"],
+        (None, plain) => [plain?.strip_suffix('_')?; 2],
+    };
     let mut named = plain.iter().filter_map(|plain| named(&format!("{path}.{plain}")));
     named.find(|named| named.memory == Separate).map(|named| named.operator)
 }
 
-/// Out variants whose overloads do not end with `out`, and the functional overloads.
+/// Out variants whose overloads are not those of the functional operators, followed by `out`.
 const OUT_OVERLOADS: &[(&str, &str)] = &[
     ("aten.divide.out_mode", "Tensor_mode"),
     ("aten.linalg_eigh.eigvals", "default"),
     ("aten.linalg_svd.U", "default"),
-    ("aten.svd.U", "default"),
+    ("aten.max.out", "other"),
+    ("aten.min.out", "other"),
     ("aten.xlogy.OutScalar_Other", "Scalar_Other"),
     ("aten.xlogy.OutScalar_Self", "Scalar_Self"),
     ("aten.xlogy.OutTensor", "Tensor"),
