@@ -43,7 +43,7 @@ pub(crate) fn compile(arguments: &CompileArguments) -> Result<(), Failure> {
             "functions": code.functions,
             "constants": code.sizes.constants,
             "memory": code.sizes.memory,
-            "floating": code.analysis.float_fallbacks,
+            "fallbacks": code.analysis.fallbacks,
         });
         std::println!("{object}");
         return Ok(());
@@ -54,7 +54,7 @@ pub(crate) fn compile(arguments: &CompileArguments) -> Result<(), Failure> {
     for function in &code.functions {
         println!("function  {}", paint(NAME, function));
     }
-    for text in &code.analysis.float_fallbacks {
+    for text in &code.analysis.fallbacks {
         println!("{}", paint(WARN, text));
     }
     Ok(())
