@@ -8,10 +8,10 @@
 //! - The training form has in-place operators and views, which `aliases` makes functional.
 //! - After `run_decompositions()`, calls are functional operators of core ATen.
 //!
-//! `signature` converts inputs and outputs, `nodes` the calls, `bind` their arguments,
-//! `control` conditionals and loops, and `guards` conditions on sizes; `flow`
-//! lists jumps and checks. `symbols` bounds symbolic sizes, and `assemble` makes a method of the
-//! graph. Nothing is unpickled.
+//! `signature` converts inputs and outputs, `nodes` and `sharing` the calls, `bind` their arguments,
+//! `control` conditionals and loops, and `guards` conditions on sizes; `flow` lists jumps and
+//! checks. `symbols` bounds symbolic sizes, and `assemble` makes a method of the graph. Nothing is
+//! unpickled.
 //!
 //! Format: `torch/export/pt2_archive/_package.py` and `torch/_export/serde/schema.py` in
 //! pytorch/pytorch.
@@ -25,6 +25,7 @@ mod flow;
 mod guards;
 mod nodes;
 mod schema;
+mod sharing;
 mod signature;
 mod symbols;
 mod translator;
