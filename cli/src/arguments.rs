@@ -508,8 +508,8 @@ pub(crate) struct VerifyArguments {
     /// float64, and 0 for integers]
     #[arg(long, value_name = "R")]
     pub(crate) rtol: Option<f64>,
-    /// Absolute tolerance [default: the relative tolerance times the largest expected value of the
-    /// output]
+    /// Absolute tolerance [default: a share of the largest expected value of the output: 1e-4 for
+    /// float32, else the relative tolerance]
     #[arg(long, value_name = "A")]
     pub(crate) atol: Option<f64>,
     #[command(flatten)]

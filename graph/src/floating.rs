@@ -1,5 +1,5 @@
-//! Report of what quantized graphs lose without integer kernels: calls that compute in floating
-//! point, weights stored in more bits, and their memory costs.
+//! Report about quantized graphs on processors that have kernels only: calls that compute in
+//! floating point, weights that are stored in more bits, and the memory that this costs.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::lower::portable::integers;

@@ -410,6 +410,11 @@ pub(super) fn apply(
     if is_same {
         return Ok(vec![tensor.clone()]);
     }
+    let is_whole = || handle.is_contiguous() && handle.layout().is_some_and(|it| it.base() == 0);
+    if operator == O::AS_STRIDED_COPY && !is_whole() {
+        let reason = "strides in a tensor that is a part of another or not row-major in memory";
+        return Err(fail(operator.name(), reason));
+    }
     let is_view = makes_views(operator) && made.len() == 1;
     let shares = match operator {
         O::VIEW_COPY | O::VIEW_AS | O::UNFLATTEN | O::RESHAPE | O::FLATTEN => {

@@ -10,7 +10,7 @@ mod checks;
 use crate::java::{self, empty, package};
 use crate::process::{self, command, output, target_dir};
 use crate::tools;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -111,6 +111,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(LIBRARY), data)?;
     }
+    ensure!(staged.join("jni").is_dir(), "no library was built: check --abi and ANDROID_NDK_HOME");
     let archive = pack(&built, &staged)?;
     println!("{}: {} bytes", archive.display(), std::fs::metadata(&archive)?.len());
     let repository = java::publish(&archive, "torchlet-android", "aar")?;

@@ -24,7 +24,7 @@ pub(super) fn round(graph: &mut Graph<'_>) {
         let wide_tensor = Tensor { scalar_type: ScalarType::Float, ..tensor.clone() };
         graph.values.extend([Value::Tensor(wide_tensor), Value::Tensor(tensor)]);
         rounded.insert(id, narrow);
-        // The first conversion costs nothing: it makes the second one round.
+        // Only conversions from another dtype round. The first one is a view.
         let convert = |from, to| Node::new(Operator::TO_COPY, vec![from, to]);
         let conversions = [convert(id, wide), convert(wide, narrow)];
         calls.entry(index + 1).or_default().extend(conversions);
@@ -38,8 +38,11 @@ pub(super) fn round(graph: &mut Graph<'_>) {
         inputs.iter_mut().for_each(rename);
         lists.extend(inputs.iter().copied());
     }
-    for list in lists {
-        if let Some(Value::List(items)) = graph.values.get_mut(list) {
+    // Lists of outputs name what calls compute.
+    let made: HashSet<ValueId> =
+        graph.nodes.iter().filter_map(|node| node.args.last().copied()).collect();
+    for list in lists.difference(&made) {
+        if let Some(Value::List(items)) = graph.values.get_mut(*list) {
             items.iter_mut().for_each(rename);
         }
     }

@@ -138,7 +138,7 @@ impl Calls {
 
     fn quantize(&mut self, call: &Call<'_>, source: &str, spans: Spans) -> Made {
         let Call::Quantize { inverse, zero, bounds, input: _ } = call else { return unknown() };
-        if zero.unsigned_abs() > 1 << 24 {
+        if zero.unsigned_abs() > 1 << 21 {
             return Err("the zero point is out of range".into());
         }
         self.uses("quantize");

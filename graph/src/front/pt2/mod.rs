@@ -8,7 +8,7 @@
 //! - The training form has in-place operators and views, which `aliases` makes functional.
 //! - After `run_decompositions()`, calls are functional operators of core ATen.
 //!
-//! `signature` converts inputs and outputs, `nodes` and `sharing` the calls, `bind` their arguments,
+//! `signature` converts inputs and outputs, `nodes` and `sharing` the calls, `bind` arguments,
 //! `control` conditionals and loops, and `guards` conditions on sizes; `flow` lists jumps and
 //! checks. `symbols` bounds symbolic sizes, and `assemble` makes a method of the graph. Nothing is
 //! unpickled.

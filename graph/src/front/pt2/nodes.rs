@@ -158,7 +158,9 @@ impl<'j, 'p> Translator<'j, 'p> {
             }
         }
         self.call(operator, &args, out);
-        if makes_views_of_all(operator) || is_permuting_einsum(name, call) {
+        // Conjugates are views in PyTorch.
+        let is_conjugate = ["aten._conj.default", "aten.conj.default"].contains(&name);
+        if makes_views_of_all(operator) || is_permuting_einsum(name, call) || is_conjugate {
             let tensors = call.inputs.iter().map(|input| &input.arg).chain(&call.outputs);
             for tensor in tensors.flat_map(names) {
                 if let Some(Named::Tensor(alias)) = self.names.get(tensor) {

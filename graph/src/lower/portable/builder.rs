@@ -251,6 +251,16 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
+    /// Fails for complex tensors, which rules for real numbers would compute wrongly.
+    pub(super) fn refuse_complex(&self, id: ValueId, what: &str) -> Result<(), Error> {
+        match self.info(id)?.scalar_type {
+            ScalarType::ComplexHalf | ScalarType::ComplexFloat | ScalarType::ComplexDouble => {
+                Err(Error::Unsupported(format!("{what} of complex numbers")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a tensor keeps its contents between runs.
     pub(super) fn is_state(&self, id: ValueId) -> bool {
         matches!(

@@ -10,8 +10,16 @@
 //! (`argmax`), the result is cast to the dtype of the graph.
 
 mod attention;
+#[cfg_attr(
+    not(any(feature = "pt2", feature = "lazy")),
+    allow(dead_code, reason = "rules that only PyTorch's own programs need use some methods")
+)]
 mod builder;
 mod cache;
+#[cfg_attr(
+    not(any(feature = "pt2", feature = "lazy")),
+    allow(dead_code, reason = "rules that only PyTorch's own programs need share functions")
+)]
 mod composite;
 mod convolution;
 pub(crate) mod integers;
@@ -44,24 +52,32 @@ const FAMILIES: &[&[(Operator, Rule)]] = &[
     composite::attention::RULES,
     composite::convolution::RULES,
     composite::creation::RULES,
+    #[cfg(any(feature = "pt2", feature = "lazy"))]
     composite::diagonal::RULES,
     composite::einsum::RULES,
     composite::elementwise::RULES,
+    #[cfg(any(feature = "pt2", feature = "lazy"))]
     composite::factorization::RULES,
     composite::fourier::RULES,
     composite::indexing::RULES,
     composite::linear::RULES,
+    #[cfg(any(feature = "pt2", feature = "lazy"))]
     composite::loss::RULES,
+    #[cfg(any(feature = "pt2", feature = "lazy"))]
     composite::matrices::RULES,
     composite::normalization::RULES,
     composite::pooling::RULES,
     composite::recurrent::RULES,
     composite::reduction::RULES,
     composite::resize::RULES,
+    #[cfg(any(feature = "pt2", feature = "lazy"))]
     composite::sampling::RULES,
     composite::shape::RULES,
+    #[cfg(any(feature = "pt2", feature = "lazy"))]
     composite::signal::RULES,
+    #[cfg(any(feature = "pt2", feature = "lazy"))]
     composite::special::RULES,
+    #[cfg(any(feature = "pt2", feature = "lazy"))]
     composite::statistics::RULES,
     convolution::RULES,
     quantized::convert::RULES,

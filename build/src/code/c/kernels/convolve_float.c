@@ -1,4 +1,4 @@
-/* Fused multiply-adds would round differently. */
+/* Fused multiply-adds would round differently. GCC needs -std=c99 or -ffp-contract=off. */
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
 #endif

@@ -55,7 +55,7 @@ pub(super) fn raised(
     rank: usize,
 ) -> Result<ValueId, Error> {
     while b.info(value)?.rank() < rank {
-        // A vector is a row of a matrix, and a matrix the last but one dims of an image.
+        // [n] becomes [1, n], and [m, n] becomes [m, n, 1].
         let dim = if b.info(value)?.rank() == 2 { 2 } else { 0 };
         value = b.unsqueeze(value, dim)?;
     }
@@ -129,6 +129,7 @@ fn combinations(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     if expected > MAX_SEQUENCE {
         return Err(Error::unsupported("combinations with more than 2^24 elements"));
     }
+    b.spend(expected.saturating_add(r).saturating_mul(24))?;
     let step = usize::from(!repeats);
     let mut row: Vec<usize> = (0..r).map(|at| at * step).collect();
     let (mut indices, mut is_last) = (Vec::new(), row.last().is_none_or(|last| *last >= size));

@@ -169,7 +169,7 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
     }),
 ];
 
-/// Adds a call whose first outputs are wanted; `further` describes the others.
+/// Adds a call with these first outputs; `further` describes its other outputs.
 fn first(
     b: &mut Builder<'_, '_>,
     operator: Operator,
@@ -251,6 +251,7 @@ fn planes(
     dims: Option<ValueId>,
     out: ValueId,
 ) -> Result<ValueId, Error> {
+    b.refuse_complex(input, "a matrix norm")?;
     let input = b.cast(input, b.info(out)?.scalar_type)?;
     let info = b.info(input)?;
     let given = b.optional(dims).map_or(Ok(vec![-2, -1]), |dims| b.ints(dims))?;
@@ -341,23 +342,27 @@ fn matrix_rank(
         let rank = b.info(value)?.rank();
         b.unsqueeze(value, rank)
     };
-    let mut tolerance = match (rtol, atol) {
-        (Some(rtol), _) => {
+    let atol = atol.map(|atol| raised(b, atol)).transpose()?;
+    let mut tolerance = match rtol {
+        Some(rtol) => {
             let rtol = raised(b, rtol)?;
-            Some(b.binary(Operator::MUL_TENSOR, most, rtol)?)
+            b.binary(Operator::MUL_TENSOR, most, rtol)?
         }
-        (None, None) => Some(b.with_number(Operator::MUL_SCALAR, most, epsilon * size as f64)?),
-        // An absolute tolerance replaces the default one unless it is 0.
-        (None, Some(_)) => None,
+        None => {
+            let default = b.with_number(Operator::MUL_SCALAR, most, epsilon * size as f64)?;
+            match atol {
+                // An absolute tolerance replaces the default one unless it is 0.
+                Some(atol) => {
+                    let is_given = b.compared(Operator::GT_SCALAR, atol, 0.0)?;
+                    b.masked(default, is_given, 0.0)?
+                }
+                None => default,
+            }
+        }
     };
     if let Some(atol) = atol {
-        let atol = raised(b, atol)?;
-        tolerance = Some(match tolerance {
-            Some(tolerance) => b.binary(Operator::MAXIMUM, tolerance, atol)?,
-            None => atol,
-        });
+        tolerance = b.binary(Operator::MAXIMUM, tolerance, atol)?;
     }
-    let Some(tolerance) = tolerance else { return Ok(()) };
     let counted = b.comparison(Operator::GT_TENSOR, values, tolerance)?;
     let (dims, no, none) = (b.new_ints(&[-1]), b.push(Value::Bool(false)), b.none());
     b.call_into(Operator::SUM_DIM_INT_LIST, &[counted, dims, no, none], out);

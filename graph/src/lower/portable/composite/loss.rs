@@ -289,6 +289,7 @@ fn cross_entropy_loss(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), E
     let info = b.info(call.input)?;
     let classes = class_dim(&info);
     let smoothing = b.optional_number(call.label_smoothing)?.unwrap_or(0.0);
+    refuse_varying_classes(b, call.input, smoothing, call.weight)?;
     let (dim, no) = (b.new_int(classes as i64), b.push(Value::Bool(false)));
     let log = b.call(Operator::LOG_SOFTMAX, &[call.input, dim, no], info.clone());
     if !b.info(call.target)?.scalar_type.is_floating() {
@@ -318,6 +319,21 @@ fn cross_entropy_loss(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), E
     let inputs = [negative, dims, no, none];
     let loss = b.call(Operator::SUM_DIM_INT_LIST, &inputs, made);
     reduced(b, loss, call.reduction, call.out)
+}
+
+/// Fails if the number of classes is dynamic and the loss depends on it.
+fn refuse_varying_classes(
+    b: &Builder<'_, '_>,
+    input: ValueId,
+    smoothing: f64,
+    weight: Option<ValueId>,
+) -> Result<(), Error> {
+    let classes = class_dim(&b.info(input)?);
+    let depends = smoothing > 0.0 || b.optional(weight).is_some();
+    match depends && !b.is_known(input, classes) {
+        true => Err(Error::unsupported("weights or smoothing of a dynamic number of classes")),
+        false => Ok(()),
+    }
 }
 
 /// Reshapes a vector so that it broadcasts along a dim.

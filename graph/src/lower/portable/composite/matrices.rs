@@ -58,11 +58,20 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
     (Operator::LINALG_MULTI_DOT, multi_dot),
     (Operator::LINALG_VECDOT, |b, args| {
         let call = VecdotArgs::of(args)?;
-        let product = b.binary(Operator::MUL_TENSOR, call.x, call.y)?;
+        b.refuse_complex(call.x, "vecdot")?;
+        b.refuse_complex(call.y, "vecdot")?;
+        // PyTorch multiplies half precision in a matrix multiplication, which does not overflow.
+        let made = match b.info(call.out)?.scalar_type {
+            ScalarType::Half | ScalarType::BFloat16 => ScalarType::Float,
+            made => made,
+        };
+        let (x, y) = (b.cast(call.x, made)?, b.cast(call.y, made)?);
+        let product = b.binary(Operator::MUL_TENSOR, x, y)?;
         let dim = b.optional(call.dim).map_or(Ok(-1), |dim| b.int(dim))?;
         let (dims, no, none) = (b.new_ints(&[dim]), b.push(Value::Bool(false)), b.none());
-        b.call_into(Operator::SUM_DIM_INT_LIST, &[product, dims, no, none], call.out);
-        Ok(())
+        let sums = b.info(call.out)?.with_type(made);
+        let sums = b.call(Operator::SUM_DIM_INT_LIST, &[product, dims, no, none], sums);
+        b.finish_with(sums, call.out)
     }),
     (Operator::MATRIX_POWER, matrix_power),
     (Operator::TENSORDOT, tensordot),

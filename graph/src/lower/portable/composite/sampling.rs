@@ -12,9 +12,15 @@ use torchlet_core::ScalarType;
 pub(in super::super) const RULES: &[(Operator, Rule)] = &[
     (Operator::AFFINE_GRID_GENERATOR, affine_grid),
     (Operator::EMBEDDING_BAG_COMPOSITE, |b, args| {
-        // No element is padding: -1.
+        // The kernel knows -1 as "no padding"; PyTorch counts negative indices from the end.
         let call = EmbeddingBagArgs::of(args)?;
-        let padding = b.optional(call.padding_idx).map_or(Ok(-1), |id| b.int(id))?;
+        let rows = b.info(call.weight)?.size(0) as i64;
+        let padding = match b.optional(call.padding_idx) {
+            Some(id) => {
+                b.int(id).map(|row| if row < 0 { row.saturating_add(rows) } else { row })?
+            }
+            None => -1,
+        };
         let mut inputs = call.inputs();
         inputs.truncate(EmbeddingBagArgs::COUNT - 1);
         inputs.push(b.new_int(padding));
@@ -29,6 +35,7 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
         if steps > MAX_SEQUENCE {
             return Err(Error::unsupported("logspace with more than 2^24 steps"));
         }
+        b.spend(steps.saturating_mul(16))?;
         let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
         let value = |at: usize| libm::pow(base, start + step * at as f64);
         let bytes = (0..steps).flat_map(|at| value(at).to_le_bytes()).collect();

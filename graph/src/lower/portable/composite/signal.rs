@@ -1,6 +1,5 @@
 //! Windows, which become constants, and short-time Fourier transforms.
 
-use super::creation::MAX_SEQUENCE;
 use super::fourier::is_complex;
 use super::{Builder, Info, Rule};
 use crate::error::Error;
@@ -36,14 +35,14 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
     (Operator::HAMMING_WINDOW_DEFAULT, |b, args| periodic(b, args, Window::HAMMING)),
     (Operator::HANN_WINDOW, |b, args| flagged(b, args, Window::HANN)),
     (Operator::HANN_WINDOW_DEFAULT, |b, args| periodic(b, args, Window::HANN)),
-    (Operator::KAISER_WINDOW, |b, args| flagged(b, args, Window::Kaiser { beta: 12.0 })),
+    (Operator::KAISER_WINDOW, |b, args| flagged(b, args, Window::kaiser(12.0))),
     (Operator::KAISER_WINDOW_BETA, |b, args| {
         let call = KaiserWindowArgs::of(args)?;
-        let window = Window::Kaiser { beta: b.number(call.beta)? };
+        let window = Window::kaiser(b.number(call.beta)?);
         let is_periodic = b.truth(call.periodic)?;
         constant(b, call.window_length, is_periodic, window, call.out)
     }),
-    (Operator::KAISER_WINDOW_DEFAULT, |b, args| periodic(b, args, Window::Kaiser { beta: 12.0 })),
+    (Operator::KAISER_WINDOW_DEFAULT, |b, args| periodic(b, args, Window::kaiser(12.0))),
     (Operator::STFT, |b, args| {
         let call = StftArgs::of(args)?;
         stft(b, &call, call.input)
@@ -72,6 +71,9 @@ pub(in super::super) const RULES: &[(Operator, Rule)] = &[
     }),
 ];
 
+/// Maximum length of a window. An element of a Kaiser window costs up to a microsecond.
+const MAX_WINDOW: usize = 1 << 20;
+
 /// Window function of a position between 0 and 1.
 #[derive(Clone, Copy)]
 enum Window {
@@ -84,12 +86,18 @@ enum Window {
     },
     Kaiser {
         beta: f64,
+        /// The Bessel function of `beta`.
+        scale: f64,
     },
 }
 
 impl Window {
     const HAMMING: Self = Window::Cosine { alpha: 0.54, beta: 0.46 };
     const HANN: Self = Window::Cosine { alpha: 0.5, beta: 0.5 };
+
+    fn kaiser(beta: f64) -> Self {
+        Window::Kaiser { beta, scale: bessel_i0(beta) }
+    }
 
     fn at(self, x: f64) -> f64 {
         match self {
@@ -98,9 +106,9 @@ impl Window {
                 0.42 - 0.5 * libm::cos(2.0 * PI * x) + 0.08 * libm::cos(4.0 * PI * x)
             }
             Window::Cosine { alpha, beta } => alpha - beta * libm::cos(2.0 * PI * x),
-            Window::Kaiser { beta } => {
+            Window::Kaiser { beta, scale } => {
                 let side = 2.0 * x - 1.0;
-                bessel_i0(beta * libm::sqrt((1.0 - side * side).max(0.0))) / bessel_i0(beta)
+                bessel_i0(beta * libm::sqrt((1.0 - side * side).max(0.0))) / scale
             }
         }
     }
@@ -140,9 +148,10 @@ fn constant(
     out: ValueId,
 ) -> Result<(), Error> {
     let length = usize::try_from(b.int(length)?).unwrap_or(0);
-    if length > MAX_SEQUENCE {
-        return Err(Error::unsupported("a window of more than 2^24 elements"));
+    if length > MAX_WINDOW {
+        return Err(Error::unsupported("a window of more than 2^20 elements"));
     }
+    b.spend(length.saturating_mul(16))?;
     let steps = if is_periodic { length } else { length.saturating_sub(1) };
     let value = |at: usize| match length {
         1 => 1.0,

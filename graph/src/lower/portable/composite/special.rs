@@ -103,7 +103,7 @@ fn scaled(b: &mut Builder<'_, '_>, args: &[ValueId], factor: f64) -> Result<(), 
     b.finish_with(value, out)
 }
 
-/// `x * log(y)`, where zeros have no logarithm unless it is not a number.
+/// `x * log(y)`; 0 where `x` is 0 and `y` is not NaN.
 fn times_log(b: &mut Builder<'_, '_>, args: &[ValueId], log: Operator) -> Result<(), Error> {
     let call = BinaryArgs::of(args)?;
     let made = b.info(call.out)?.scalar_type;
@@ -120,6 +120,8 @@ fn times_log(b: &mut Builder<'_, '_>, args: &[ValueId], log: Operator) -> Result
 /// `|a - b| <= atol + |rtol * b|` for finite differences, else `a == b`.
 fn isclose(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = IscloseArgs::of(args)?;
+    b.refuse_complex(call.input, "isclose")?;
+    b.refuse_complex(call.other, "isclose")?;
     let rtol = b.optional_number(call.rtol)?.unwrap_or(1e-5);
     let atol = b.optional_number(call.atol)?.unwrap_or(1e-8);
     let mut close = b.comparison(Operator::EQ_TENSOR, call.input, call.other)?;

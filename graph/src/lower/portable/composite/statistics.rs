@@ -255,8 +255,10 @@ fn renorm(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let divisor = b.with_number(Operator::ADD_SCALAR, norm, 1e-7)?;
     let factor = b.unary(Operator::RECIPROCAL, divisor)?;
     let factor = b.with_number(Operator::MUL_SCALAR, factor, most)?;
-    let is_small = b.compared(Operator::LE_SCALAR, norm, most)?;
-    let factor = b.masked(factor, is_small, 1.0)?;
+    // Slices whose norm is NaN stay.
+    let is_large = b.compared(Operator::GT_SCALAR, norm, most)?;
+    let stays = b.unary(Operator::LOGICAL_NOT, is_large)?;
+    let factor = b.masked(factor, stays, 1.0)?;
     let scaled = b.binary(Operator::MUL_TENSOR, call.input, factor)?;
     b.finish_with(scaled, call.out)
 }
@@ -317,8 +319,33 @@ fn trapezoid_dx(b: &mut Builder<'_, '_>, args: &[ValueId], is_running: bool) -> 
     let dim = b.optional(call.dim).map_or(Ok(-1), |dim| b.int(dim))?;
     let dim = b.info(call.y)?.dim(dim)?;
     let dx = b.optional_number(call.dx)?.unwrap_or(1.0);
-    let areas = trapezoids(b, call.y, dim, None)?;
-    integral(b, areas, dim, dx / 2.0, is_running, call.out)
+    if !b.info(call.y)?.scalar_type.is_floating() {
+        // PyTorch adds the ends in the type of the integers, where they may overflow.
+        return Err(Error::unsupported("a numerical integral of integers"));
+    }
+    if is_running {
+        let areas = trapezoids(b, call.y, dim, None)?;
+        let areas = b.with_number(Operator::MUL_SCALAR, areas, dx / 2.0)?;
+        return integral(b, areas, dim, 1.0, is_running, call.out);
+    }
+    // The sum without half of the ends.
+    let size = b.static_info(call.y, "a numerical integral")?.size(dim);
+    let made = b.info(call.out)?;
+    let (dims, none) = (b.new_ints(&[dim as i64]), b.none());
+    let no = b.push(Value::Bool(false));
+    let mut sum = b.call(Operator::SUM_DIM_INT_LIST, &[call.y, dims, no, none], made.clone());
+    if size > 0 {
+        let mut ends = Vec::new();
+        for at in [0, size - 1] {
+            let end = b.slice_known(call.y, dim, at, at + 1, 1)?;
+            ends.push(b.view_known(end, &made.sizes)?);
+        }
+        let ends = b.binary(Operator::ADD_TENSOR, ends[0], ends[1])?;
+        let half = b.with_number(Operator::MUL_SCALAR, ends, 0.5)?;
+        sum = b.binary(Operator::SUB_TENSOR, sum, half)?;
+    }
+    let value = b.with_number(Operator::MUL_SCALAR, sum, dx)?;
+    b.finish_with(value, call.out)
 }
 
 fn trapezoid_x(b: &mut Builder<'_, '_>, args: &[ValueId], is_running: bool) -> Result<(), Error> {
