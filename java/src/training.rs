@@ -148,6 +148,10 @@ pub fn set_parameters<'local>(
         let (module, method) = (MODULES.get(module)?, string(env, &method, "method")?);
         let names = strings(env, &names, "names")?;
         let arguments = arguments(env, &description, &objects)?;
+        if names.len() != arguments.len() {
+            let (names, values) = (names.len(), arguments.len());
+            return Err(Failure::invalid(format!("{names} names of parameters, {values} values")));
+        }
         let mut module = lock(&module)?;
         for (name, argument) in names.iter().zip(&arguments) {
             let Argument::Tensor(tensor) = argument else {
