@@ -461,6 +461,25 @@ class Statistics(nn.Module):
         )
 
 
+class Edges(nn.Module):
+    """Calls whose results depend on zeros, NaNs, negative indices, order and narrow types."""
+
+    def forward(self, x: torch.Tensor, low: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ranks = [torch.linalg.matrix_rank(low, atol=atol) for atol in (0.0, 1e3)]
+        y = x[:, 0].repeat(2)
+        parts = torch.tensor_split(y, [3, 1])
+        y.mul_(2)
+        return (
+            torch.stack(ranks),
+            F.embedding_bag(torch.tensor([[0, 1], [2, 1]]), x, padding_idx=-2),
+            torch.trapezoid(torch.full((40,), 1000.0).half() + x[0, 0].half() * 0).float(),
+            torch.renorm(x.masked_fill(x > 1, float("nan")), 2, 0, 1.0).nan_to_num(7.0),
+            torch.linalg.vecdot(x.half() * 200, x.half() * 200).clamp(max=6e4).float(),
+            parts[0] * 1,
+            parts[2] * 1,
+        )
+
+
 class Special(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         p = x.abs() + 0.1
@@ -656,6 +675,7 @@ def programs() -> list[Program]:
         Program(
             "sampling", Sampling(), [(torch.randn(1, 2, 4, 4), torch.randint(0, 2, (2, 3)))]
         ),
+        Program("edges", Edges(), [(torch.randn(3, 4), torch.randn(6, 2) @ torch.randn(2, 6))]),
     ]
 
 

@@ -48,6 +48,7 @@ type Rule = fn(&mut Builder<'_, '_>, &[ValueId]) -> Result<(), Error>;
 const FAMILIES: &[&[(Operator, Rule)]] = &[
     attention::RULES,
     cache::RULES,
+    #[cfg(any(feature = "pt2", feature = "lazy"))]
     composite::arrangement::RULES,
     composite::attention::RULES,
     composite::convolution::RULES,

@@ -2,7 +2,7 @@
 
 use super::creation::MAX_SEQUENCE;
 use super::linear::broadcast;
-use super::shape::{sizes_of, split_at};
+use super::shape::{raised, sizes_of, split_at};
 use super::{Builder, Info, Rule};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
@@ -46,20 +46,6 @@ pub(super) fn members(b: &Builder<'_, '_>, list: ValueId) -> Result<Vec<ValueId>
         Value::List(items) => items.clone(),
         _ => vec![list],
     })
-}
-
-/// Inserts dims of size one, as NumPy does, up to a rank of 1, 2 or 3.
-pub(super) fn raised(
-    b: &mut Builder<'_, '_>,
-    mut value: ValueId,
-    rank: usize,
-) -> Result<ValueId, Error> {
-    while b.info(value)?.rank() < rank {
-        // [n] becomes [1, n], and [m, n] becomes [m, n, 1].
-        let dim = if b.info(value)?.rank() == 2 { 2 } else { 0 };
-        value = b.unsqueeze(value, dim)?;
-    }
-    Ok(value)
 }
 
 fn at_least(b: &mut Builder<'_, '_>, args: &[ValueId], rank: usize) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! Diagonals of matrices.
 
-use super::arrangement::{members, raised};
+use super::arrangement::members;
+use super::shape::raised;
 use super::{Builder, Rule};
 use crate::error::Error;
 use crate::graph::ValueId;

@@ -4,6 +4,7 @@
 //! Most exporters decompose these operators. Rules that only programs of PyTorch's own export and
 //! lazy tensors need are left out of firmware.
 
+#[cfg(any(feature = "pt2", feature = "lazy"))]
 pub(super) mod arrangement;
 pub(super) mod attention;
 pub(super) mod convolution;

@@ -1,6 +1,5 @@
 //! Reshapes, copies, splits and padding.
 
-use super::arrangement::raised;
 use super::{Builder, Info, Rule, Size};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
@@ -116,6 +115,20 @@ fn same(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 /// The sizes of a tensor.
 pub(super) fn sizes_of(b: &mut Builder<'_, '_>, id: ValueId) -> Result<Vec<Size>, Error> {
     (0..b.info(id)?.rank()).map(|dim| b.size(id, dim)).collect()
+}
+
+/// Inserts dims of size one, as NumPy does, up to a rank of 1, 2 or 3.
+pub(super) fn raised(
+    b: &mut Builder<'_, '_>,
+    mut value: ValueId,
+    rank: usize,
+) -> Result<ValueId, Error> {
+    while b.info(value)?.rank() < rank {
+        // [n] becomes [1, n], and [m, n] becomes [m, n, 1].
+        let dim = if b.info(value)?.rank() == 2 { 2 } else { 0 };
+        value = b.unsqueeze(value, dim)?;
+    }
+    Ok(value)
 }
 
 fn flatten(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
