@@ -4,7 +4,7 @@
 //! Within a run, that only makes results more accurate. State would keep the additional precision
 //! from run to run and drift away from PyTorch's: 256 + 1 is 256 in `bfloat16`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::{
@@ -16,7 +16,8 @@ use torchlet_graph::operators::{
 pub(super) fn round(graph: &mut Graph<'_>) {
     let computed = computed(graph);
     let mut rounded = HashMap::new();
-    let mut calls: BTreeMap<usize, Vec<Node>> = BTreeMap::new();
+    // The conversions behind each call.
+    let mut conversions: HashMap<usize, Vec<Node>> = HashMap::new();
     for (index, id) in computed {
         let Some(Value::Tensor(tensor)) = graph.values.get(id).cloned() else { continue };
         let wide = graph.values.len();
@@ -26,8 +27,8 @@ pub(super) fn round(graph: &mut Graph<'_>) {
         rounded.insert(id, narrow);
         // Only conversions from another dtype round. The first one is a view.
         let convert = |from, to| Node::new(Operator::TO_COPY, vec![from, to]);
-        let conversions = [convert(id, wide), convert(wide, narrow)];
-        calls.entry(index + 1).or_default().extend(conversions);
+        let own = conversions.entry(index).or_default();
+        own.extend([convert(id, wide), convert(wide, narrow)]);
     }
     if rounded.is_empty() {
         return;
@@ -48,8 +49,10 @@ pub(super) fn round(graph: &mut Graph<'_>) {
     }
     graph.outputs.iter_mut().for_each(rename);
     graph.updates.iter_mut().for_each(|(new, _)| rename(new));
-    for (place, calls) in calls.into_iter().rev() {
-        graph.nodes.splice(place..place, calls);
+    let nodes = std::mem::take(&mut graph.nodes);
+    for (index, node) in nodes.into_iter().enumerate() {
+        graph.nodes.push(node);
+        graph.nodes.extend(conversions.remove(&index).unwrap_or_default());
     }
 }
 
