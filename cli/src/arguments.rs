@@ -147,6 +147,10 @@ Examples:
 
 GET / is a chat page, /health replies ok, /metrics has metrics for Prometheus.")]
     Serve(crate::language::ServeArguments),
+    /// Compiles the JSON schema from standard input; `serve` starts this process.
+    #[cfg(all(feature = "serve", feature = "grammar"))]
+    #[command(name = crate::language::COMPILE_SCHEMA, hide = true)]
+    CompileSchema,
     /// Lists the processors and GPUs that programs can run on.
     Devices {
         /// Print JSON with all properties of each device
@@ -505,11 +509,11 @@ pub(crate) struct VerifyArguments {
     #[arg(required = true, value_name = "FILE.bpte")]
     pub(crate) files: Vec<PathBuf>,
     /// Relative tolerance [default: 1e-5 for float32, 5e-3 for float16, 3e-2 for bfloat16, 1e-7 for
-    /// float64, and 0 for integers]
+    /// float64, and 0 for integers; the narrowest type in which the program computes decides]
     #[arg(long, value_name = "R")]
     pub(crate) rtol: Option<f64>,
     /// Absolute tolerance [default: a share of the largest expected value of the output: 1e-4 for
-    /// float32, else the relative tolerance]
+    /// float32, else the relative tolerance; at least one quantization step of a quantized output]
     #[arg(long, value_name = "A")]
     pub(crate) atol: Option<f64>,
     #[command(flatten)]

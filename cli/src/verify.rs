@@ -2,6 +2,7 @@
 
 use crate::arguments::{ModelOptions, VerifyArguments};
 use crate::budget::Budget;
+use crate::diff::expose::Precision;
 use crate::failure::Failure;
 use crate::terminal::{BAD, FAINT, GOOD, WARN, count, paint, progress};
 use crate::{cases, model};
@@ -35,26 +36,52 @@ struct Asked {
     atol: Option<f64>,
 }
 
+/// Relative tolerance of a type, and the absolute tolerance as a share of the largest element.
+fn shares(scalar_type: ScalarType) -> (f64, f64) {
+    match scalar_type {
+        ScalarType::Double | ScalarType::ComplexDouble => (1e-7, 1e-7),
+        ScalarType::Float | ScalarType::ComplexFloat => (1e-5, 1e-4),
+        ScalarType::Half | ScalarType::ComplexHalf => (5e-3, 5e-3),
+        ScalarType::BFloat16 => (3e-2, 3e-2),
+        _ => (0.0, 0.0),
+    }
+}
+
+/// How exactly an output is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Exactness {
+    /// The floating-point type with the fewest bits in the program.
+    coarsest: Option<ScalarType>,
+    /// The output's quantization step.
+    step: Option<f64>,
+}
+
 impl Asked {
     /// Returns the tolerance of an output. The rounding error of a sum is proportional to its
     /// terms, not to the result, so the absolute tolerance is relative to the largest element. In
-    /// `float32`, deep networks differ between processors by some 10⁻⁵ of it.
-    fn tolerance(self, expected: &Tensor) -> Tolerance {
+    /// `float32`, deep networks differ between processors by some 10⁻⁵ of it. An output that is
+    /// computed in a coarser type has the tolerance of that type. Quantized values next to the
+    /// middle between two steps are rounded to either.
+    fn tolerance(self, expected: &Tensor, exactness: Exactness) -> Tolerance {
         /// Absolute tolerance of outputs that are all zero.
         const MIN: f64 = 1e-8;
-        let (rtol, share) = match expected.scalar_type() {
-            ScalarType::Double | ScalarType::ComplexDouble => (1e-7, 1e-7),
-            ScalarType::Float | ScalarType::ComplexFloat => (1e-5, 1e-4),
-            ScalarType::Half | ScalarType::ComplexHalf => (5e-3, 5e-3),
-            ScalarType::BFloat16 => (3e-2, 3e-2),
-            _ => (0.0, 0.0),
-        };
+        /// Rounding error of a quantized value that is multiplied by its step.
+        const STEP: f64 = 1.0 + 1e-5;
+        let scalar_type = expected.scalar_type();
+        let (mut rtol, mut share) = shares(scalar_type);
+        if let Some(coarsest) = exactness.coarsest.filter(|_| scalar_type.is_floating()) {
+            let (coarse_rtol, coarse_share) = shares(coarsest);
+            (rtol, share) = (rtol.max(coarse_rtol), share.max(coarse_share));
+        }
         let largest = || {
             let values = expected.to_f64_vec().unwrap_or_default();
             let sizes = values.into_iter().filter(|value| value.is_finite()).map(f64::abs);
             sizes.fold(0.0, f64::max)
         };
-        let default = || if share > 0.0 { (share * largest()).max(MIN) } else { 0.0 };
+        let default = || {
+            let atol = if share > 0.0 { (share * largest()).max(MIN) } else { 0.0 };
+            atol.max(exactness.step.unwrap_or(0.0) * STEP)
+        };
         Tolerance { rtol: self.rtol.unwrap_or(rtol), atol: self.atol.unwrap_or_else(default) }
     }
 }
@@ -141,6 +168,7 @@ fn verify_file(file: &Path, options: &ModelOptions, tolerance: Asked) -> Result<
         let mut runner = module.share();
         let mut method = runner.method(suite.method)?;
         let memory_limit = options.memory_limit;
+        let mut precision = None;
         for (number, case) in suite.cases.iter().enumerate() {
             let located = |what: String| {
                 let method = suite.method;
@@ -157,7 +185,25 @@ fn verify_file(file: &Path, options: &ModelOptions, tolerance: Asked) -> Result<
                 distance.differ(located(format!("expected {expected} outputs, found {found}")));
             }
             for (index, (output, expected)) in outputs.iter().zip(&expected).enumerate() {
-                if let Some(what) = distance.compare(output, expected, tolerance) {
+                let plain = Exactness::default();
+                let Some(what) = distance.compare(output, expected, tolerance, plain) else {
+                    continue;
+                };
+                // Found only when needed, because it takes a copy of the program.
+                let precision = precision.get_or_insert_with(|| {
+                    // An opened module has the compiled program.
+                    let exported = model::as_exported(file, &options.data).ok()?;
+                    Precision::of(&exported, suite.method).ok()
+                });
+                let exactness = precision.as_ref().map_or(plain, |precision| Exactness {
+                    coarsest: precision.coarsest,
+                    step: precision.output_steps.get(index).copied().flatten().map(|step| step.0),
+                });
+                let what = match exactness == plain {
+                    true => Some(what),
+                    false => distance.compare(output, expected, tolerance, exactness),
+                };
+                if let Some(what) = what {
                     distance.differ(located(format!("output {index}: {what}")));
                 }
             }
@@ -172,7 +218,13 @@ impl Distance {
     }
 
     /// Updates the maxima; returns a description if a value is out of tolerance.
-    fn compare(&mut self, found: &Value, expected: &Value, asked: Asked) -> Option<String> {
+    fn compare(
+        &mut self,
+        found: &Value,
+        expected: &Value,
+        asked: Asked,
+        exactness: Exactness,
+    ) -> Option<String> {
         let number = |value: &Value| match value {
             Value::Int(value) => Tensor::scalar(*value).ok(),
             Value::Float(value) => Tensor::scalar(*value).ok(),
@@ -186,7 +238,7 @@ impl Distance {
         let (Some(found_tensor), Some(expected_tensor)) = (number(found), number(expected)) else {
             return (found != expected).then(|| format!("expected {expected}, found {found}"));
         };
-        let tolerance = asked.tolerance(&expected_tensor);
+        let tolerance = asked.tolerance(&expected_tensor, exactness);
         self.tolerance.rtol = self.tolerance.rtol.max(tolerance.rtol);
         self.tolerance.atol = self.tolerance.atol.max(tolerance.atol);
         let comparison =
@@ -267,6 +319,7 @@ mod tests {
     use super::*;
 
     const TOLERANCE: Asked = Asked { rtol: Some(0.0), atol: Some(0.1) };
+    const PLAIN: Exactness = Exactness { coarsest: None, step: None };
 
     /// Sizes of the differences that PyTorch has between processors: the error of a sum with
     /// cancellation is proportional to its terms.
@@ -275,19 +328,21 @@ mod tests {
         let tensor = |values: &[f32]| Value::from(Tensor::from_slice(&[2], values).unwrap());
         let (found, expected) = (tensor(&[10.0, 2e-4]), tensor(&[10.00001, 1e-6]));
         let mut distance = Distance::default();
-        assert_eq!(distance.compare(&found, &expected, Asked::default()), None);
+        assert_eq!(distance.compare(&found, &expected, Asked::default(), PLAIN), None);
         assert!((distance.tolerance.atol - 1e-3).abs() < 1e-7 && distance.tolerance.rtol == 1e-5);
         let strict = Asked { atol: Some(1e-8), ..Asked::default() };
-        let differs = distance.compare(&found, &expected, strict).unwrap();
+        let differs = distance.compare(&found, &expected, strict, PLAIN).unwrap();
         assert!(differs.contains("rtol 1e-5, atol 1.0e-8"), "{differs}");
-        assert!(distance.compare(&tensor(&[10.0, 2e-3]), &expected, Asked::default()).is_some());
+        assert!(
+            distance.compare(&tensor(&[10.0, 2e-3]), &expected, Asked::default(), PLAIN).is_some()
+        );
     }
 
     #[test]
     fn tolerances_depend_on_the_type() {
         let of = |scalar_type| {
             let tensor = Tensor::ones(scalar_type, &[2]).unwrap();
-            Asked::default().tolerance(&tensor)
+            Asked::default().tolerance(&tensor, PLAIN)
         };
         assert_eq!(of(ScalarType::Long), Tolerance::default());
         assert_eq!(of(ScalarType::Bool), Tolerance::default());
@@ -296,7 +351,47 @@ mod tests {
         assert!(rtols.is_sorted() && rtols[0] > 0.0, "{rtols:?}");
         // Outputs that are all zero have some tolerance.
         let zeros = Tensor::zeros(ScalarType::Float, &[2]).unwrap();
-        assert_eq!(Asked::default().tolerance(&zeros).atol, 1e-8);
+        assert_eq!(Asked::default().tolerance(&zeros, PLAIN).atol, 1e-8);
+    }
+
+    #[test]
+    fn tolerances_depend_on_how_the_program_computes() {
+        let of = |tensor: &Tensor, coarsest, step| {
+            Asked::default().tolerance(tensor, Exactness { coarsest, step })
+        };
+        let float = Tensor::ones(ScalarType::Float, &[2]).unwrap();
+        let half = Tensor::ones(ScalarType::Half, &[2]).unwrap();
+        let plain = Asked::default().tolerance(&half, PLAIN);
+        assert_eq!(of(&float, Some(ScalarType::Half), None), plain);
+        assert_eq!(of(&half, Some(ScalarType::Float), None), plain);
+        assert_eq!(of(&float, None, Some(0.25)).atol, 0.25 * (1.0 + 1e-5));
+        // Quantized values may be off by a step, indices by nothing.
+        let quantized = Tensor::ones(ScalarType::Char, &[2]).unwrap();
+        assert_eq!(of(&quantized, Some(ScalarType::Half), Some(1.0)).atol.floor(), 1.0);
+        assert_eq!(of(&quantized, Some(ScalarType::Half), None), Tolerance::default());
+        // Explicit tolerances are kept.
+        let asked = Asked { rtol: Some(0.0), atol: Some(0.0) };
+        let exactness = Exactness { coarsest: Some(ScalarType::Half), step: Some(1.0) };
+        assert_eq!(asked.tolerance(&float, exactness), Tolerance::default());
+    }
+
+    /// fp16 delegates between fp32 inputs and outputs, and int8 ones.
+    #[test]
+    fn exactness_is_found_within_delegates() {
+        let of = |file: &str| {
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/");
+            let module = model::as_exported(Path::new(&format!("{path}{file}")), &[]).unwrap();
+            Precision::of(&module, "forward").unwrap()
+        };
+        let fp16 = of("vulkan/convolution/conv2d_fp16.bpte");
+        assert_eq!((fp16.coarsest, fp16.output_steps), (Some(ScalarType::Half), vec![None]));
+        let fp32 = of("digits/digits.pte");
+        assert_eq!((fp32.coarsest, fp32.output_steps), (Some(ScalarType::Float), vec![None]));
+        let int8 = of("xnnpack/tiles/sizes.bpte");
+        assert_eq!(int8.coarsest, Some(ScalarType::Float));
+        let step = int8.output_steps[0].unwrap().0;
+        // Output values of PyTorch are multiples of it.
+        assert!((step - 0.005_885_273).abs() < 1e-8, "{step}");
     }
 
     #[test]
@@ -304,7 +399,7 @@ mod tests {
         let tensor = |values: &[f32]| Value::from(Tensor::from_slice(&[2], values).unwrap());
         let mut distance = Distance::default();
         let mut same = |found: Value, expected: Value| {
-            distance.compare(&found, &expected, TOLERANCE).is_none()
+            distance.compare(&found, &expected, TOLERANCE, PLAIN).is_none()
         };
         assert!(same(tensor(&[1.0, f32::NAN]), tensor(&[1.05, f32::NAN])));
         assert!(!same(tensor(&[1.0, 2.0]), tensor(&[1.0, 2.5])));

@@ -3,10 +3,11 @@
 use crate::failure::Failure;
 use std::collections::BTreeMap;
 use torchlet::Module;
-use torchlet::core::{Kernel, Registry, Scalar};
+use torchlet::core::{Kernel, Registry, Scalar, ScalarType};
 use torchlet::graph::method::{
     Instruction, Method, MethodTensor, MethodValue, Program, TensorData,
 };
+use torchlet::graph::operators::Operator;
 use torchlet::graph::{self, cpu};
 use torchlet::portable::KERNELS;
 
@@ -45,11 +46,14 @@ pub(crate) struct Step(pub(crate) f64);
 // Steps are finite: other scales are skipped.
 impl Eq for Step {}
 
-/// Prefixes of operators whose second argument is the scale.
-const QUANTIZE: &str = "quantized_decomposed::quantize_per_tensor";
-const DEQUANTIZE: &str = "quantized_decomposed::dequantize_per_tensor";
-/// Prefix of all operators that quantize.
-const QUANTIZES: &str = "quantized_decomposed::quantize_";
+/// Parts of the names of operators whose second argument is the scale.
+const QUANTIZE: &str = "::quantize_per_tensor";
+const DEQUANTIZE: &str = "::dequantize_per_tensor";
+/// Parts of the names of operators with quantized results.
+const QUANTIZES: [&str; 2] = ["::quantize_", "::quantized_"];
+
+/// Compile spec of Vulkan delegates that compute in fp16.
+const FORCE_FP16: &str = "force_fp16";
 
 /// The operator that copies a value before its memory is reused. Its arguments are the value, the
 /// memory format, and the output twice, as exporters encode results.
@@ -62,15 +66,7 @@ impl Exposed {
         let fail = |error: graph::Error| {
             Failure::new(format!("cannot expose the program's values: {error}"))
         };
-        let registry = Registry::new().with_kernels(&KERNELS);
-        let registry = registry.map_err(|error| Failure::new(error.to_string()))?;
-        let source = module.program();
-        let exported = Program::read(&source).map_err(fail)?;
-        let is_as_exported = exported.methods.iter().all(|method| method.delegates.is_empty());
-        let mut program = match is_as_exported {
-            true => exported,
-            false => cpu::to_portable(&source, module.data(), &registry).map_err(fail)?,
-        };
+        let (mut program, is_as_exported) = decomposed(module)?;
         program.methods.retain(|found| found.name == method);
         let Some(found) = program.methods.first_mut() else {
             return Err(Failure::new(format!("the program has no method '{method}'")));
@@ -84,6 +80,66 @@ impl Exposed {
         let bytes = program.write().map_err(fail)?.to_bytes();
         Ok(Exposed { bytes, outputs, values, output_steps, is_as_exported })
     }
+}
+
+/// How exactly a method computes.
+pub(crate) struct Precision {
+    /// The floating-point type with the fewest bits among its values, weights included.
+    pub(crate) coarsest: Option<ScalarType>,
+    /// Quantization steps of the outputs.
+    pub(crate) output_steps: Vec<Option<Step>>,
+}
+
+impl Precision {
+    /// Finds the precision of a method, within its delegates, too.
+    pub(crate) fn of(module: &Module, method: &str) -> Result<Self, Failure> {
+        let (mut program, _) = decomposed(module)?;
+        let narrowed = is_fp16_forced(module, method).then_some(ScalarType::Half);
+        program.methods.retain(|found| found.name == method);
+        let Some(found) = program.methods.first_mut() else {
+            return Err(Failure::new(format!("the program has no method '{method}'")));
+        };
+        let types = found.values.iter().filter_map(|value| match value {
+            MethodValue::Tensor(tensor) => Some(tensor.info.scalar_type),
+            _ => None,
+        });
+        // bf16 has a smaller mantissa than fp16.
+        let order = [ScalarType::BFloat16, ScalarType::Half, ScalarType::Float, ScalarType::Double];
+        let coarsest = types
+            .chain(narrowed)
+            .filter_map(|found| order.iter().position(|known| *known == found))
+            .min()
+            .and_then(|at| order.get(at).copied());
+        let (_, output_steps) = expose(found);
+        Ok(Precision { coarsest, output_steps })
+    }
+}
+
+/// Whether one of a method's delegates was exported to compute in fp16. The decomposed program
+/// computes in fp32.
+fn is_fp16_forced(module: &Module, method: &str) -> bool {
+    let source = module.program();
+    let Ok(exported) = Program::read(&source) else { return false };
+    let delegates = exported.methods.iter().filter(|it| it.name == method);
+    delegates
+        .flat_map(|method| &method.delegates)
+        .flat_map(|delegate| &delegate.specs)
+        .any(|(key, value)| key == FORCE_FP16 && value.first() == Some(&1))
+}
+
+/// The program with delegates for GPUs and XNNPACK decomposed into single calls, and whether it
+/// has none.
+fn decomposed(module: &Module) -> Result<(Program<'_>, bool), Failure> {
+    let fail =
+        |error: graph::Error| Failure::new(format!("cannot expose the program's values: {error}"));
+    let registry = Registry::new().with_kernels(&KERNELS);
+    let registry = registry.map_err(|error| Failure::new(error.to_string()))?;
+    let source = module.program();
+    let exported = Program::read(&source).map_err(fail)?;
+    if exported.methods.iter().all(|method| method.delegates.is_empty()) {
+        return Ok((exported, true));
+    }
+    Ok((cpu::to_portable(&source, module.data(), &registry).map_err(fail)?, false))
 }
 
 fn kernel(name: &str) -> Option<&'static Kernel> {
@@ -118,8 +174,12 @@ fn expose(method: &mut Method<'_>) -> (Vec<Origin>, Vec<Option<Step>>) {
             list.extend(with_items(method, *arg));
         }
         let step = match &operator {
-            name if name.starts_with(QUANTIZES) => Some(Step(1.0)),
-            name if name.starts_with(DEQUANTIZE) => scale(method, args),
+            name if name.contains(DEQUANTIZE) => scale(method, args),
+            name if QUANTIZES.iter().any(|part| name.contains(part)) => Some(Step(1.0)),
+            name if only_moves(name) => {
+                let of_operands = read.iter().filter_map(|value| steps.get(value));
+                of_operands.copied().reduce(|a, b| if a.0 > b.0 { a } else { b })
+            }
             _ => None,
         };
         method.instructions.push(instruction);
@@ -154,6 +214,13 @@ fn expose(method: &mut Method<'_>) -> (Vec<Origin>, Vec<Option<Step>>) {
     (origins, output_steps)
 }
 
+/// Whether an operator's results are elements of its operands.
+fn only_moves(operator: &str) -> bool {
+    Operator::of_instruction(operator)
+        .map(Operator::traits)
+        .is_some_and(|traits| traits.is_view || traits.moves_elements)
+}
+
 /// The scale of a quantize or dequantize call, if it is a constant.
 fn scale(method: &Method<'_>, args: &[usize]) -> Option<Step> {
     match method.values.get(*args.get(1)?)? {
@@ -174,9 +241,9 @@ fn next_steps(method: &Method<'_>) -> BTreeMap<usize, Step> {
         let of = |list: &[(&_, &usize)]| -> Vec<usize> {
             list.iter().flat_map(|(_, arg)| with_items(method, **arg)).collect()
         };
-        let step = if operator.starts_with(QUANTIZE) {
+        let step = if operator.contains(QUANTIZE) {
             scale(method, args)
-        } else if operator.starts_with(DEQUANTIZE) {
+        } else if operator.contains(DEQUANTIZE) {
             None
         } else {
             of(&outs).iter().find_map(|value| steps.get(value).copied())
