@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use torchlet::core::Parallel;
 use torchlet::{Module, RunOn};
 
@@ -141,6 +142,43 @@ fn operators_check_for_cancellation() {
             counting.restart(usize::MAX);
             assert_eq!(other.execute("forward", &inputs).unwrap(), expected, "{name}");
         }
+    }
+}
+
+/// Runs that would take many seconds end soon after another thread cancels them.
+#[test]
+#[cfg_attr(miri, ignore = "takes too long")]
+fn cancelled_runs_end_in_bounded_time() {
+    // Usually tens of milliseconds; other tests may occupy all processors.
+    const LIMIT: Duration = Duration::from_secs(2);
+    let (square, row) = (vec![4096, 4096], vec![1 << 25]);
+    for (name, args) in [
+        ("aten::mm.out", vec![Input(square.clone()), Input(square.clone()), Out(square)]),
+        (
+            "aten::sort.values",
+            vec![Input(row.clone()), Int(0), Bool(false), Out(row.clone()), Indices(row)],
+        ),
+        ("aten::linalg_matrix_exp.out", vec![Input(vec![768, 768]), Out(vec![768, 768])]),
+    ] {
+        let mut module =
+            Module::builder().run_on(RunOn::AsExported).from_bytes(program(name, &args)).unwrap();
+        let inputs = inputs(&args);
+        module.load_method("forward").unwrap();
+        let canceller = module.canceller();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let run = std::thread::spawn(move || {
+            begun.send(()).unwrap();
+            let error = module.execute("forward", &inputs).unwrap_err();
+            (error.to_string(), Instant::now())
+        });
+        begins.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        let cancelled = Instant::now();
+        canceller.cancel();
+        let (error, ended) = run.join().unwrap();
+        assert!(error.contains("the run was cancelled"), "{name}: {error}");
+        let waited = ended.saturating_duration_since(cancelled);
+        assert!(waited < LIMIT, "{name}: {waited:?}");
     }
 }
 
