@@ -56,6 +56,9 @@ pub(super) fn narrow(schema: &mut Value) -> Result<bool, String> {
         }
     }
     let step = fields.get("multipleOf").and_then(Value::as_f64).map(f64::abs);
+    if step == Some(0.0) {
+        return Err("'multipleOf' is 0, expected a number greater than 0".into());
+    }
     if let Some(step) = step.filter(|step| digits(*step).is_none()) {
         let Some(near) = convertible(step) else {
             return Err(format!(
@@ -176,6 +179,8 @@ mod tests {
             }
         }
         assert!(found > 2000, "{found}");
+        let error = narrow(&mut json!({"items": {"multipleOf": 0}})).unwrap_err();
+        assert!(error.contains("greater than 0"), "{error}");
         let error = narrow(&mut json!({"multipleOf": 0.0021})).unwrap_err();
         assert!(error.contains("0.0021"), "{error}");
         assert_eq!([1e-300, f64::MIN_POSITIVE, 0.1234567890123].map(convertible), [None; 3]);
