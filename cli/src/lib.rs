@@ -54,6 +54,10 @@ const USAGE: u8 = 2;
 const FAILED: u8 = 1;
 
 /// Runs the command and returns its exit status. The first argument is the command's name.
+///
+/// With the feature `serve`, the command `serve` starts the current executable with the argument
+/// `__compile-schema`, so an executable that offers `serve` must pass its arguments to this
+/// function.
 pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
@@ -91,6 +95,8 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::BenchLlm(arguments) => language::bench(arguments),
         #[cfg(feature = "serve")]
         Command::Serve(arguments) => language::serve(arguments),
+        #[cfg(all(feature = "serve", feature = "grammar"))]
+        Command::CompileSchema => language::compile_schema(),
         Command::Devices { json } => {
             devices::devices(*json);
             Ok(())

@@ -98,6 +98,24 @@ impl Grammar {
     pub fn json_object() -> Self {
         Grammar { schema: r#"{"type": "object"}"#.into() }
     }
+
+    /// Compiles the grammar for a vocabulary of single bytes, and computes which of them may come
+    /// first.
+    ///
+    /// A generation compiles the grammar in the same way, for the model's vocabulary. Its time and
+    /// memory are limited only as far as [`json_schema`](Self::json_schema) estimates them. A
+    /// program that accepts schemas of strangers can call this function in another process first,
+    /// whose time and memory the operating system limits.
+    ///
+    /// # Errors
+    /// The compiler rejects the schema, or it takes more than 60 seconds.
+    pub fn compile_alone(&self) -> Result<(), Error> {
+        let bytes = (0..NO_TEXT).map(|byte| vec![byte]).collect();
+        if let Some(mut constraint) = Vocabulary::of_texts(bytes)?.constraint(self, &|| false)? {
+            constraint.mask(&mut [], &[], &|| false)?;
+        }
+        Ok(())
+    }
 }
 
 /// A tokenizer's vocabulary for llguidance.
@@ -110,7 +128,10 @@ pub(crate) struct Vocabulary {
 
 impl Vocabulary {
     pub(crate) fn of(tokenizer: &Tokenizer) -> Result<Self, Error> {
-        let mut words = tokenizer.token_texts();
+        Vocabulary::of_texts(tokenizer.token_texts())
+    }
+
+    fn of_texts(mut words: Vec<Vec<u8>>) -> Result<Self, Error> {
         for word in &mut words {
             if word.first() == Some(&NO_TEXT) {
                 word.clear();
@@ -249,6 +270,13 @@ fn readable(message: &str) -> String {
         return "the 'pattern', 'format', 'minLength' and 'maxLength' of a string are too complex \
                 together: leave one of them out, or write a simpler pattern"
             .into();
+    }
+    if message.contains("too many expressions") || message.contains("too many states") {
+        return format!(
+            "the strings and numbers of the schema exceed the lexer's limits ({MAX_STATES} states, \
+             and a number of expressions per step): write simpler patterns, and smaller lengths \
+             and 'multipleOf'"
+        );
     }
     let told = message.split("\n<backtrace>").next().unwrap_or_default();
     told.trim_end().chars().take(MAX_MESSAGE).collect()

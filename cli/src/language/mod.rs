@@ -18,6 +18,8 @@ pub(crate) use generate::generate;
 pub(crate) use options::{
     BenchLlmArguments, ChatArguments, GenerateArguments, TranscribeArguments,
 };
+#[cfg(all(feature = "serve", feature = "grammar"))]
+pub(crate) use serve::{COMPILE_SCHEMA, compile_schema};
 #[cfg(feature = "serve")]
 pub(crate) use serve::{ServeArguments, serve};
 pub(crate) use transcribe::transcribe;

@@ -501,6 +501,54 @@ fn schemas_cannot_crash_the_server() {
     assert!(output.status.code() == Some(1) && error.contains("too large"), "{error}");
 }
 
+/// The process that compiles a schema for the server has limits of its own, and its exit status
+/// tells what it found.
+#[test]
+#[cfg(all(feature = "grammar", target_os = "linux"))]
+fn schemas_are_compiled_in_a_limited_process() {
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
+        let command = command.arg("__compile-schema").stdin(Stdio::piped());
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let compile = |mut child: Child, schema: &str| {
+        child.stdin.take().unwrap().write_all(schema.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let child = start();
+    // The process sets its limits before it reads the schema.
+    let limits = loop {
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+        let of = |name: &str| -> Vec<String> {
+            let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
+            line[name.len()..].split_whitespace().take(2).map(str::to_owned).collect()
+        };
+        let [memory, core] = [of("Max address space"), of("Max core file size")];
+        // The last one that is set.
+        if core == ["0", "0"] {
+            break (memory, of("Max cpu time"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!(limits.0, ["1073741824", "1073741824"]);
+    assert!(limits.1[0].parse::<u64>().unwrap() <= 65, "{limits:?}");
+    assert_eq!(compile(child, r#"{"type": "integer"}"#), (Some(0), String::new()));
+    let (status, message) = compile(start(), r#"{"type": "sausage"}"#);
+    assert!(status == Some(3) && message.contains("sausage"), "{status:?} {message}");
+    assert_eq!(compile(start(), "{").0, Some(3));
+    // The largest schemas within the limits of `Grammar::json_schema` fit into the memory.
+    let names = |count: usize| -> Value {
+        let all = (0..count).map(|at| (format!("k{at}"), json!({"type": "integer"})));
+        json!({"type": "object", "properties": Value::Object(all.collect())})
+    };
+    let fits =
+        |count: usize| torchlet::llm::Grammar::json_schema(&names(count).to_string()).is_ok();
+    let most = (1..60).map(|hundreds| hundreds * 100).take_while(|count| fits(*count)).last();
+    let (status, message) = compile(start(), &names(most.unwrap()).to_string());
+    assert_eq!(status, Some(0), "{most:?}: {message}");
+}
+
 /// By default, names of control tokens in messages are plain text.
 #[test]
 fn messages_cannot_contain_control_tokens() {

@@ -14,8 +14,12 @@ mod metrics;
 mod models;
 mod openai;
 mod options;
+#[cfg(feature = "grammar")]
+mod trial;
 
 pub(crate) use options::ServeArguments;
+#[cfg(feature = "grammar")]
+pub(crate) use trial::{COMPILE_SCHEMA, compile_schema};
 
 use crate::failure::Failure;
 use client::Client;
@@ -30,6 +34,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+#[cfg(feature = "grammar")]
+use trial::Trial;
 
 const PAGE: &str = include_str!("page.html");
 /// Environment variable with the API key.
@@ -50,9 +56,11 @@ struct Server {
     shares: Shares,
     /// Serializes parsing: parsed JSON can need a hundred times the memory of its text.
     reading: Mutex<()>,
-    /// Serializes compiling schemas, which lasts longer; requests without a schema do not wait for
+    /// Serializes measuring schemas, which lasts longer; requests without a schema do not wait for
     /// it.
     measuring: Mutex<()>,
+    #[cfg(feature = "grammar")]
+    trials: trial::Trials,
     created: u64,
     requests: AtomicU64,
     connections: AtomicUsize,
@@ -85,6 +93,8 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         shares: Shares::new(arguments.connections, arguments.connections_per_address),
         reading: Mutex::default(),
         measuring: Mutex::default(),
+        #[cfg(feature = "grammar")]
+        trials: trial::Trials::default(),
         created: openai::now(),
         requests: AtomicU64::new(0),
         connections: AtomicUsize::new(0),
@@ -242,22 +252,33 @@ impl Server {
         request: &Request,
         is_chat: bool,
     ) -> std::io::Result<()> {
-        let knows_interim = request.knows_interim;
+        let mut client = Client::new(request.knows_interim);
         let read = {
             let _alone = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
             Completion::parse(&request.body, is_chat)
         };
-        let measured = read.and_then(|parsed| match parsed.has_schema() {
-            true => {
+        let measured = read.and_then(|mut parsed| {
+            if parsed.schema().is_some() {
                 let _alone = self.measuring.lock().unwrap_or_else(PoisonError::into_inner);
-                parsed.measured()
+                parsed.measure()?;
             }
-            false => parsed.measured(),
+            Ok(parsed)
         });
-        let request = match measured {
-            Ok(request) => request,
+        let parsed = match measured {
+            Ok(parsed) => parsed,
             Err(message) => return fail(stream, 400, &message, None),
         };
+        #[cfg(feature = "grammar")]
+        if let Some((schema, field)) = parsed.schema() {
+            match self.trials.run(schema, &mut || client.is_gone(stream)) {
+                Trial::Compiled => {}
+                Trial::Refused(status, message) => {
+                    return fail(stream, status, &format!("{field}{message}"), None);
+                }
+                Trial::Abandoned => return Ok(()),
+            }
+        }
+        let request = parsed.measured();
         let model = match self.models.asked_for(request.model.as_deref()) {
             Ok(model) => model,
             Err(refusal) => return refuse(stream, &refusal),
@@ -289,7 +310,6 @@ impl Server {
             tells_logprobs,
             tokenizer: &model.tokenizer,
         };
-        let mut client = Client::new(knows_interim);
         match streams {
             true => stream_answer(stream, &mut client, &answer, events, choices, include_usage),
             false => whole_answer(stream, &mut client, &answer, events, choices),

@@ -49,7 +49,7 @@ pub(super) struct Completion {
     pub(super) include_usage: bool,
 }
 
-/// A request whose schema is not compiled yet.
+/// A request whose schema is not measured yet.
 pub(super) struct Parsed {
     completion: Completion,
     /// The schema, and a prefix for its error messages.
@@ -57,25 +57,29 @@ pub(super) struct Parsed {
 }
 
 impl Parsed {
-    pub(super) fn has_schema(&self) -> bool {
-        self.schema.is_some()
+    /// The schema, and a prefix for its error messages.
+    pub(super) fn schema(&self) -> Option<(&str, &'static str)> {
+        self.schema.as_ref().map(|(schema, field)| (schema.as_str(), *field))
     }
 
-    /// Compiles the schema.
+    /// Estimates the cost of the schema, and prepares it for the compiler.
     ///
     /// # Errors
     ///
     /// If the schema is invalid or exceeds the limits.
-    pub(super) fn measured(self) -> Result<Completion, String> {
+    pub(super) fn measure(&mut self) -> Result<(), String> {
         #[cfg(feature = "grammar")]
-        if let Some((schema, field)) = self.schema {
-            let mut completion = self.completion;
-            let grammar = Grammar::json_schema(&schema);
+        if let Some((schema, field)) = &self.schema {
+            let grammar = Grammar::json_schema(schema);
             let grammar = grammar.map_err(|error| format!("{field}{error}"))?;
-            completion.config.grammar = Some(grammar);
-            return Ok(completion);
+            self.completion.config.grammar = Some(grammar);
         }
-        Ok(self.completion)
+        Ok(())
+    }
+
+    /// The request, after its schema was measured.
+    pub(super) fn measured(self) -> Completion {
+        self.completion
     }
 }
 
@@ -121,13 +125,15 @@ const UNSUPPORTED: [Neutral; 9] = [
 ];
 
 impl Completion {
-    /// Parses a request and compiles its schema.
+    /// Parses a request and measures its schema.
     #[cfg(test)]
     pub(super) fn read(body: &[u8], is_chat: bool) -> Result<Self, String> {
-        Self::parse(body, is_chat)?.measured()
+        let mut parsed = Self::parse(body, is_chat)?;
+        parsed.measure()?;
+        Ok(parsed.measured())
     }
 
-    /// Parses a request without compiling its schema.
+    /// Parses a request without measuring its schema.
     pub(super) fn parse(body: &[u8], is_chat: bool) -> Result<Parsed, String> {
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| format!("the body is not JSON: {error}"))?;

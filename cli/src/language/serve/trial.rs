@@ -1,0 +1,321 @@
+//! Compiles the schema of a request in a process of its own before a session does.
+//!
+//! The compiler is a dependency that neither time nor memory can be taken from, and
+//! [`Grammar::json_schema`] only estimates what a schema needs. Where the estimate is wrong, the
+//! limits of this process end it, and the server refuses the schema. A schema that compiles here
+//! also compiles in the server, because the grammar does not depend on the model's vocabulary.
+
+use crate::failure::Failure;
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use torchlet::llm::Grammar;
+
+/// Hidden subcommand that compiles the schema from its standard input.
+pub(crate) const COMPILE_SCHEMA: &str = "__compile-schema";
+
+/// Time limit. Schemas within the limits of [`Grammar::json_schema`] take about a second in a
+/// release build.
+const TIMEOUT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 60 } else { 10 });
+/// Memory limit in bytes, on Linux, for all of the process's mappings. 256 MiB are the compiler's
+/// stack, of which unused pages occupy no memory.
+#[cfg(target_os = "linux")]
+const MEMORY: u64 = 1 << 30;
+/// Maximum processes at once.
+const MAX_PROCESSES: usize = 2;
+/// Time limit for waiting for other schemas.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Interval of checks for the end of the process, and for disconnected clients.
+const POLL: Duration = Duration::from_millis(5);
+/// Maximum bytes of an error message of the process.
+const MAX_MESSAGE: u64 = 4096;
+/// Maximum number and total bytes of schemas that are known to compile.
+const MAX_KNOWN: (usize, usize) = (256, 4 << 20);
+
+/// Exit status of the process if the compiler rejects the schema.
+const REJECTED: i32 = 3;
+
+/// Result of a trial.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Trial {
+    Compiled,
+    /// HTTP status and message.
+    Refused(u16, String),
+    /// The client disconnected.
+    Abandoned,
+}
+
+/// Trials of all requests.
+#[derive(Default)]
+pub(super) struct Trials {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    running: usize,
+    /// Schemas that compiled, oldest first: clients send the same schema many times.
+    known: VecDeque<String>,
+    known_bytes: usize,
+}
+
+/// A running process; ends it on drop.
+struct Process<'t>(&'t Trials, Child);
+
+impl Drop for Process<'_> {
+    fn drop(&mut self) {
+        // The process may have ended by itself.
+        let _ = self.1.kill();
+        let _ = self.1.wait();
+        self.0.lock().running -= 1;
+    }
+}
+
+impl Trials {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compiles a schema in a new process, unless it is known to compile.
+    pub(super) fn run(&self, schema: &str, is_gone: &mut dyn FnMut() -> bool) -> Trial {
+        let mut command = match executable() {
+            Ok(path) => Command::new(path),
+            Err(error) => return cannot_start(&error),
+        };
+        command.arg(COMPILE_SCHEMA);
+        self.run_in(command, schema, TIMEOUT, is_gone)
+    }
+
+    fn run_in(
+        &self,
+        mut command: Command,
+        schema: &str,
+        timeout: Duration,
+        is_gone: &mut dyn FnMut() -> bool,
+    ) -> Trial {
+        let begin = Instant::now();
+        loop {
+            {
+                let mut state = self.lock();
+                if state.known.iter().any(|known| known == schema) {
+                    return Trial::Compiled;
+                }
+                if state.running < MAX_PROCESSES {
+                    state.running += 1;
+                    break;
+                }
+            }
+            if is_gone() {
+                return Trial::Abandoned;
+            }
+            if begin.elapsed() > MAX_WAIT {
+                let message = "too many schemas are waiting to be compiled";
+                return Trial::Refused(503, message.into());
+            }
+            std::thread::sleep(POLL);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = match command.spawn() {
+            Ok(child) => Process(self, child),
+            Err(error) => {
+                self.lock().running -= 1;
+                return cannot_start(&error);
+            }
+        };
+        let (input, errors) = (process.1.stdin.take(), process.1.stderr.take());
+        let end = std::thread::scope(|scope| {
+            // A process that does not read must not block this thread. Both threads end when the
+            // process does, because that closes their pipes.
+            scope.spawn(move || input.map(|mut input| input.write_all(schema.as_bytes())));
+            let message = scope.spawn(move || {
+                let mut message = Vec::new();
+                if let Some(mut errors) = errors {
+                    // What was read before an error is the message.
+                    let _ = errors.by_ref().take(MAX_MESSAGE).read_to_end(&mut message);
+                    let _ = std::io::copy(&mut errors, &mut std::io::sink());
+                }
+                String::from_utf8_lossy(&message).trim_end().to_owned()
+            });
+            let status = wait(&mut process.1, timeout, is_gone);
+            drop(process);
+            let message = message.join().unwrap_or_default();
+            status.map(|status| (status, message))
+        });
+        match end {
+            Err(trial) => trial,
+            Ok((status, _)) if status.success() => {
+                self.remember(schema);
+                Trial::Compiled
+            }
+            Ok((status, message)) if status.code() == Some(REJECTED) => {
+                Trial::Refused(400, message)
+            }
+            Ok(_) => Trial::Refused(400, "the schema needs too much memory to compile".into()),
+        }
+    }
+
+    fn remember(&self, schema: &str) {
+        let mut state = self.lock();
+        state.known_bytes += schema.len();
+        state.known.push_back(schema.into());
+        while state.known.len() > MAX_KNOWN.0 || state.known_bytes > MAX_KNOWN.1 {
+            let Some(oldest) = state.known.pop_front() else { break };
+            state.known_bytes -= oldest.len();
+        }
+    }
+}
+
+fn cannot_start(error: &dyn std::fmt::Display) -> Trial {
+    Trial::Refused(503, format!("cannot start a process to compile the schema: {error}"))
+}
+
+/// Path of this executable. On Linux, it stays valid if an update replaces the file.
+fn executable() -> std::io::Result<std::path::PathBuf> {
+    match cfg!(target_os = "linux") {
+        true => Ok("/proc/self/exe".into()),
+        false => std::env::current_exe(),
+    }
+}
+
+/// Waits for the end of a process. Fails if it takes too long, or the client disconnects.
+fn wait(
+    child: &mut Child,
+    timeout: Duration,
+    is_gone: &mut dyn FnMut() -> bool,
+) -> Result<ExitStatus, Trial> {
+    let begin = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) => {}
+            Err(error) => return Err(cannot_start(&error)),
+        }
+        if begin.elapsed() > timeout {
+            let message = format!("the schema takes more than {} s to compile", timeout.as_secs());
+            return Err(Trial::Refused(400, message));
+        }
+        if is_gone() {
+            return Err(Trial::Abandoned);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// The hidden subcommand: compiles the schema from standard input within the limits above.
+pub(crate) fn compile_schema() -> Result<(), Failure> {
+    limit_resources()?;
+    // The server reports this process's standard error; panics become errors.
+    std::panic::set_hook(Box::new(|_| ()));
+    let mut schema = String::new();
+    std::io::stdin()
+        .read_to_string(&mut schema)
+        .map_err(|error| Failure::new(format!("cannot read the schema: {error}")))?;
+    let compiled = Grammar::json_schema(&schema).and_then(|grammar| grammar.compile_alone());
+    if let Err(error) = compiled {
+        eprintln!("{error}");
+        std::process::exit(REJECTED);
+    }
+    Ok(())
+}
+
+/// Limits this process: its memory, its processor time in case that the server is killed and cannot
+/// end it, and core dumps.
+#[cfg(target_os = "linux")]
+fn limit_resources() -> Result<(), Failure> {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let limits =
+        [(Resource::As, MEMORY), (Resource::Cpu, TIMEOUT.as_secs() + 5), (Resource::Core, 0)];
+    for (resource, most) in limits {
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        setrlimit(resource, limit)
+            .map_err(|error| Failure::new(format!("cannot limit resources: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Other systems have no such limits; the server ends the process after [`TIMEOUT`].
+#[cfg(not(target_os = "linux"))]
+fn limit_resources() -> Result<(), Failure> {
+    Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn refusal(trial: Trial) -> (u16, String) {
+        match trial {
+            Trial::Refused(status, message) => (status, message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn results_of_processes_are_distinguished() {
+        let trials = Trials::default();
+        let run =
+            |script: &str, timeout| trials.run_in(shell(script), script, timeout, &mut || false);
+        let rejected = run("cat > /dev/null; echo the reason >&2; exit 3", LONG);
+        assert_eq!(refusal(rejected), (400, "the reason".into()));
+        let (status, message) = refusal(run("kill -ABRT $$", LONG));
+        assert!(status == 400 && message.contains("memory"), "{message}");
+        let (status, message) = refusal(run("exec sleep 100", Duration::from_millis(50)));
+        assert!(status == 400 && message.contains("0 s to compile"), "{message}");
+        let missing = Command::new("/nowhere/torchlet");
+        let (status, message) = refusal(trials.run_in(missing, "{}", LONG, &mut || false));
+        assert!(status == 503 && message.contains("cannot start"), "{message}");
+        // A process that writes more than a message, and one that reads nothing.
+        let long = refusal(run("yes | head -c 1000000 >&2; exit 3", LONG)).1;
+        assert!(long.len() <= MAX_MESSAGE as usize);
+        let large = " ".repeat(1 << 20);
+        assert_eq!(trials.run_in(shell("exit 0"), &large, LONG, &mut || false), Trial::Compiled);
+        assert_eq!(trials.lock().running, 0);
+    }
+
+    #[test]
+    fn disconnects_end_the_process_and_the_wait_for_others() {
+        let trials = Trials::default();
+        let begin = Instant::now();
+        let mut looks = 0;
+        let mut leave = || {
+            looks += 1;
+            looks > 3
+        };
+        assert_eq!(trials.run_in(shell("exec sleep 100"), "a", LONG, &mut leave), Trial::Abandoned);
+        trials.lock().running = MAX_PROCESSES;
+        assert_eq!(trials.run_in(shell("exit 0"), "a", LONG, &mut || true), Trial::Abandoned);
+        assert!(begin.elapsed() < LONG);
+        assert_eq!(trials.lock().running, MAX_PROCESSES);
+    }
+
+    /// A schema that compiled once starts no process again. Old ones are forgotten.
+    #[test]
+    fn known_schemas_start_no_process() {
+        let trials = Trials::default();
+        let run =
+            |script: &str, schema: &str| trials.run_in(shell(script), schema, LONG, &mut || false);
+        assert_eq!(run("exit 0", "known"), Trial::Compiled);
+        assert_eq!(run("exit 1", "known"), Trial::Compiled);
+        assert_ne!(run("exit 1", "unknown"), Trial::Compiled);
+        let large = "x".repeat(MAX_KNOWN.1);
+        assert_eq!(run("exit 0", &large), Trial::Compiled);
+        assert_ne!(run("exit 1", "known"), Trial::Compiled);
+        assert_eq!(run("exit 1", &large), Trial::Compiled);
+        for at in 0..=MAX_KNOWN.0 {
+            trials.remember(&at.to_string());
+        }
+        let state = trials.lock();
+        assert_eq!(state.known.len(), MAX_KNOWN.0);
+        assert_eq!(state.known_bytes, state.known.iter().map(String::len).sum::<usize>());
+    }
+}
