@@ -22,7 +22,7 @@ static inline void print(const char *text)
 /* Ends the emulation. Code 0 means success. */
 static inline void stop(int code)
 {
-    const uint32_t reason[] = {code == 0 ? 0x20026 : 0x20023, (uint32_t)code};
+    const uint32_t reason[] = {code == 0 ? 0x20026u : 0x20023u, (uint32_t)code};
     for (;;)
         semihosting(code == 0 ? 0x18 : 0x20,
                     code == 0 ? (const void *)0x20026 : (const void *)reason);

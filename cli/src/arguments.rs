@@ -50,7 +50,8 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   torchlet convert model.pte --data weights.ptd -o model_whole.pte
   torchlet convert model.pte --split weights.ptd -o model_small.pte
-  torchlet convert model.bpte --strip -o model.pte")]
+  torchlet convert model.bpte --strip -o model.pte
+  torchlet convert model.pte -o model.h   (for firmware in C, and for Arduino)")]
     Convert(ConvertArguments),
     /// Adds a test case to a program: inputs and their expected outputs.
     #[command(after_help = "Without --expect, the program's outputs here are the expected ones.
@@ -736,7 +737,7 @@ pub(crate) struct DiffArguments {
 pub(crate) struct ConvertArguments {
     /// The program (.pte, .bpte, .pt2 or .vgf)
     pub(crate) model: PathBuf,
-    /// The output file
+    /// The output file; for FILE.h, a C header with the program and a list of its kernels
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: PathBuf,
     /// External weights to embed in the output (repeatable)

@@ -6,6 +6,7 @@
 
 mod android;
 mod api;
+mod arduino;
 mod bench;
 mod board;
 mod book;
@@ -57,6 +58,8 @@ enum Command {
     Api(api::Options),
     /// Compare the C header with its sources, and run programs in C and C++ that use it
     Capi(capi::Options),
+    /// Make the Arduino library, and run its sketches in QEMU
+    Arduino,
     /// Run programs in C (`torchlet compile`) in QEMU, and check their size and speed
     CPrograms(c_programs::Options),
     /// Benchmark models with torchlet and with ExecuTorch's runtime
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::Book(options) => book::run(&options),
         Command::Api(options) => api::run(&options),
         Command::Capi(options) => capi::run(&options),
+        Command::Arduino => arduino::run(),
         Command::CPrograms(options) => c_programs::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Fixtures(options) => fixtures::run(&options),

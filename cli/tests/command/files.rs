@@ -33,6 +33,43 @@ fn compile_writes_c() {
     assert!(error(&nowhere).contains("has no method 'backward'"));
 }
 
+/// Firmware tests compile such headers (`cargo xtask arduino`).
+#[test]
+fn convert_writes_headers() {
+    let folder = Folder::new("header");
+    let header = folder.path("my-digits 2.h");
+    stdout(&["convert", "tinyml/digits.pte", "-o", &header]);
+    let text = std::fs::read_to_string(&header).unwrap();
+    let (_, rest) =
+        text.split_once("static const unsigned char my_digits_2_program[] = {").unwrap();
+    let (numbers, rest) = rest.split_once("};").unwrap();
+    let numbers = numbers.split(',').map(str::trim).filter(|number| !number.is_empty());
+    let bytes: Vec<u8> = numbers.map(|number| number.parse().unwrap()).collect();
+    let written = folder.path("digits.pte");
+    stdout(&["convert", "tinyml/digits.pte", "-o", &written]);
+    assert_eq!(bytes, std::fs::read(&written).unwrap());
+    let kernels: Vec<&str> = rest
+        .split("&torchlet_kernel_")
+        .skip(1)
+        .map(|rest| rest.split(',').next().unwrap())
+        .collect();
+    assert_eq!(
+        kernels,
+        [
+            "cortex_m_dequantize_per_tensor_out",
+            "cortex_m_quantize_per_tensor_out",
+            "cortex_m_quantized_conv2d_out",
+            "cortex_m_quantized_depthwise_conv2d_out",
+            "cortex_m_quantized_linear_out",
+            "cortex_m_quantized_max_pool2d_out",
+            "dim_order_ops__clone_dim_order_out",
+        ]
+    );
+    // Firmware cannot run delegates.
+    let refused = error(&["convert", "xnnpack/tiles/sizes.bpte", "-o", &header]);
+    assert!(refused.contains("lower --for mcu"), "{refused}");
+}
+
 #[test]
 fn lower_writes_programs() {
     let folder = Folder::new("lower");

@@ -23,19 +23,12 @@ pub(crate) fn run(overwrite: bool) -> Result<()> {
     let through_module = target_dir().join("capi/zephyr");
     cmake("capi/zephyr/standin", &through_module, &[&cargo])?;
     Sizes::of(&std::fs::read(through_module.join("digits"))?)?;
+    esp_idf()?;
     let image = build.join("digits");
     let elf = std::fs::read(&image)?;
     println!("firmware in C: {}", Sizes::of(&elf)?);
     no_allocator(&elf)?;
-    let mut qemu = command("timeout", &["60", "qemu-system-arm", "-machine", "mps2-an386"]);
-    qemu.args(["-nographic", "-monitor", "none", "-serial", "none"]);
-    qemu.args(["-semihosting-config", "enable=on,target=native", "-kernel"]).arg(&image);
-    qemu.stdin(std::process::Stdio::null());
-    // It prints to standard error.
-    let output = qemu.output().context("timeout, of coreutils, is missing")?;
-    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    println!("{printed}");
-    ensure!(output.status.success(), "the firmware failed: {}", output.status);
+    let printed = emulate(&image)?;
     if overwrite {
         std::fs::write(expected_path(), &printed)?;
     }
@@ -58,6 +51,20 @@ pub(crate) fn run(overwrite: bool) -> Result<()> {
     Ok(())
 }
 
+/// Runs an image in QEMU, and returns what it printed.
+pub(crate) fn emulate(image: &Path) -> Result<String> {
+    let mut qemu = command("timeout", &["60", "qemu-system-arm", "-machine", "mps2-an386"]);
+    qemu.args(["-nographic", "-monitor", "none", "-serial", "none"]);
+    qemu.args(["-semihosting-config", "enable=on,target=native", "-kernel"]).arg(image);
+    qemu.stdin(std::process::Stdio::null());
+    // It prints to standard error.
+    let output = qemu.output().context("timeout, of coreutils, is missing")?;
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    println!("{printed}");
+    ensure!(output.status.success(), "the firmware failed: {}", output.status);
+    Ok(printed)
+}
+
 /// Configures and builds a folder for the microcontroller.
 fn cmake(source: &str, build: &Path, definitions: &[&str]) -> Result<()> {
     let toolchain = root().join("capi/firmware/arm-none-eabi.cmake");
@@ -66,6 +73,31 @@ fn cmake(source: &str, build: &Path, definitions: &[&str]) -> Result<()> {
     configure.arg(format!("-DCMAKE_TOOLCHAIN_FILE={}", toolchain.display())).args(definitions);
     process::run(configure)?;
     process::run(command("cmake", &["--build", &build]))
+}
+
+/// Configures the component for ESP-IDF with a stub of its build system, which builds nothing.
+fn esp_idf() -> Result<()> {
+    for (chip, target) in [
+        ("esp32c3", Some("riscv32imc-unknown-none-elf")),
+        ("esp32h2", Some("riscv32imac-unknown-none-elf")),
+        ("esp32p4", Some("riscv32imafc-unknown-none-elf")),
+        ("esp32s3", None),
+    ] {
+        let build = target_dir().join("capi/esp-idf").join(chip).to_string_lossy().into_owned();
+        let mut configure = command("cmake", &["-S", "capi/esp-idf/standin", "-B", &build]);
+        let output = configure.arg(format!("-DIDF_TARGET={chip}")).output()?;
+        let printed =
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        let is_right = match target {
+            Some(target) => {
+                let line = format!("target {target}, features messages, links torchlet::torchlet");
+                output.status.success() && printed.contains(&line)
+            }
+            None => printed.contains(&format!("does not support {chip}")),
+        };
+        ensure!(is_right, "{chip}: {printed}");
+    }
+    Ok(())
 }
 
 /// Fails if an image links an allocator.

@@ -7,8 +7,8 @@ use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
 use crate::{
-    api, bench, board, book, c_programs, capi, deps, java, modules, msrv, python, shaders, size,
-    systems, vulkan, web, width,
+    api, arduino, bench, board, book, c_programs, capi, deps, java, modules, msrv, python, shaders,
+    size, systems, vulkan, web, width,
 };
 use anyhow::Result;
 
@@ -38,7 +38,7 @@ pub(super) const STEPS: &[Step] = &[
     background("board", "firmware in QEMU: its log matches the expected one", board_step),
     background(
         "c-board",
-        "firmware in C in QEMU: its log matches the expected one; compiled programs in C",
+        "firmware in C and Arduino sketches in QEMU; compiled programs in C",
         c_board_step,
     ),
     step("clippy", "no warnings without features, with each feature alone, and with all", clippy),
@@ -184,6 +184,7 @@ fn c_board_step() -> Result<Outcome> {
         return Ok(Outcome::NotRun(error.to_string()));
     }
     capi::firmware::run(false)?;
+    arduino::test()?;
     c_programs::run(&c_programs::Options::default())?;
     Ok(Outcome::Passed)
 }
