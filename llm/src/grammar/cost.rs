@@ -52,6 +52,12 @@ const PROPERTY_TRIPLES_PER_UNIT: u64 = 15;
 const ITEM_PAIRS_PER_UNIT: u64 = 14_000;
 /// Units per `pattern` or `format`: the compiler checks whether any string matches.
 const UNITS_PER_PATTERN: u64 = 4;
+/// Units per class of Unicode characters (`\pL`) in a pattern.
+const UNITS_PER_CLASS: u64 = 20;
+/// As above if case is ignored: the compiler looks up the other cases of each character.
+const UNITS_PER_CASELESS_CLASS: u64 = 200;
+/// As above for a class in brackets with other characters than ASCII: 10 ms for 65,536 characters.
+const UNITS_PER_CASELESS_RANGE: u64 = 1000;
 /// Maximum units per pair of `patternProperties`, which are compared in pairs. The compiler gives
 /// up after 10,000 steps, which last a millisecond.
 const MAX_UNITS_PER_PATTERN_PAIR: u64 = 100;
@@ -116,6 +122,14 @@ struct Cost<'a> {
     properties: u64,
     /// Whether `minProperties` or `maxProperties` apply.
     is_counted: bool,
+    /// Number of named properties and positions of an array (`prefixItems`), with those nested in
+    /// them.
+    places: u64,
+    /// Units of the schemas for all other properties and items. Merging copies them to each place
+    /// of the other schema.
+    rest: u64,
+    /// Alternatives of these schemas.
+    rest_alternatives: u64,
     /// Patterns that strings must match.
     patterns: Patterns<'a>,
 }
@@ -200,6 +214,9 @@ impl<'a> Cost<'a> {
             name_bytes: 0,
             properties: 0,
             is_counted: false,
+            places: 0,
+            rest: 0,
+            rest_alternatives: 0,
             patterns,
         }
     }
@@ -243,9 +260,17 @@ impl<'a> Cost<'a> {
             self.size.saturating_mul(other.alternatives),
             other.size.saturating_mul(self.alternatives),
         );
+        let copied = [
+            self.rest.saturating_mul(other.places),
+            other.rest.saturating_mul(self.places),
+            self.rest_alternatives.saturating_mul(other.rest_alternatives),
+        ];
         Cost {
             alternatives: self.alternatives.saturating_mul(other.alternatives),
-            size: left.saturating_add(right),
+            size: copied.into_iter().fold(left.saturating_add(right), u64::saturating_add),
+            places: self.places.saturating_add(other.places),
+            rest: self.rest.saturating_add(other.rest),
+            rest_alternatives: self.rest_alternatives.max(other.rest_alternatives),
             multiple: common_multiple(self.multiple, other.multiple),
             names: self.names.saturating_add(other.names),
             name_bytes: self.name_bytes.saturating_add(other.name_bytes),
@@ -260,6 +285,10 @@ impl<'a> Cost<'a> {
         Cost {
             alternatives: self.alternatives.saturating_add(other.alternatives),
             size: self.size.saturating_add(other.size),
+            // Each alternative is merged with another schema on its own.
+            places: self.places.saturating_add(other.places),
+            rest: self.rest.saturating_add(other.rest),
+            rest_alternatives: self.rest_alternatives.saturating_add(other.rest_alternatives),
             multiple: common_multiple(self.multiple, other.multiple),
             names: self.names.max(other.names),
             name_bytes: self.name_bytes.max(other.name_bytes),
@@ -268,6 +297,28 @@ impl<'a> Cost<'a> {
             patterns: self.patterns.joined(other.patterns, u64::max),
         }
     }
+}
+
+/// Units for the classes of characters in a pattern.
+fn classes(pattern: &str) -> u64 {
+    // Flags are letters between `(?` and `)` or `:`; those after `-` are turned off.
+    let is_caseless = pattern.split("(?").skip(1).any(|rest| {
+        let is_flag = |letter: char| letter.is_ascii_alphabetic();
+        let end = rest.find(|letter| !is_flag(letter)).unwrap_or(rest.len());
+        rest.get(..end).is_some_and(|flags| flags.contains('i'))
+    });
+    let named = pattern.matches("\\p").count() + pattern.matches("\\P").count();
+    let each = if is_caseless { UNITS_PER_CASELESS_CLASS } else { UNITS_PER_CLASS };
+    let named = (named as u64).saturating_mul(each);
+    if !is_caseless {
+        return named;
+    }
+    let is_wide = |class: &&str| {
+        let class = class.split(']').next().unwrap_or_default();
+        !class.is_ascii() || ["\\u", "\\x", "\\U"].iter().any(|escape| class.contains(escape))
+    };
+    let ranges = pattern.split('[').skip(1).filter(is_wide).count() as u64;
+    named.saturating_add(ranges.saturating_mul(UNITS_PER_CASELESS_RANGE))
 }
 
 /// Fails if llguidance cannot represent a string length. (`bounds.rs` checks those of numbers.)
@@ -507,7 +558,15 @@ impl<'a> Costs<'a> {
             }
             for (name, schema) in parts::of(key, value) {
                 let part = self.of(schema, false, depth + 1)?;
-                cost.size = cost.size.saturating_add(part.total());
+                let total = part.total();
+                cost.size = cost.size.saturating_add(total);
+                if key == "prefixItems" || key == "properties" || value.is_array() {
+                    cost.places = cost.places.saturating_add(1).saturating_add(part.places);
+                } else {
+                    cost.rest = cost.rest.saturating_add(total);
+                    cost.rest_alternatives =
+                        cost.rest_alternatives.saturating_add(part.alternatives);
+                }
                 let name = name.filter(|_| key == "properties");
                 cost.patterns.put(name, part.patterns, u64::max);
             }
@@ -515,15 +574,19 @@ impl<'a> Costs<'a> {
         if let Some(Value::Object(all)) = fields.get("patternProperties") {
             cost.names = all.len() as u64;
             cost.name_bytes = all.keys().map(|pattern| pattern.len() as u64).sum();
+            let classes = all.keys().map(|pattern| classes(pattern));
+            cost.size = classes.fold(cost.size, u64::saturating_add);
         }
         let named = fields.get("properties").and_then(Value::as_object).map_or(0, Map::len);
         // A required name counts as a property even without a schema.
         cost.properties = (named + list(fields, "required").len()) as u64;
+        cost.places = cost.places.saturating_add(list(fields, "required").len() as u64);
         cost.is_counted =
             ["minProperties", "maxProperties"].iter().any(|key| fields.contains_key(*key));
         let texts = ["pattern", "format"].iter().filter(|key| fields.contains_key(**key));
         cost.patterns.own = texts.count() as u64;
-        let pattern = fields.get("pattern").and_then(Value::as_str).map_or(0, str::len) as u64 / 2;
+        let pattern = fields.get("pattern").and_then(Value::as_str).unwrap_or_default();
+        let pattern = (pattern.len() as u64 / 2).saturating_add(classes(pattern));
         representable(fields)?;
         let bounds = BOUNDS.iter().filter_map(|key| fields.get(*key));
         let digits: u64 = bounds.map(digits).sum();

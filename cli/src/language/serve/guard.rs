@@ -77,6 +77,19 @@ impl Guard {
     }
 }
 
+/// The unit of the limit: an IPv6 /64 network counts as one client. Loopback addresses are
+/// exempt, because local programs can block the server anyway, and may be proxies.
+pub(super) fn owner(address: Option<IpAddr>) -> Option<IpAddr> {
+    match address?.to_canonical() {
+        address if address.is_loopback() => None,
+        IpAddr::V6(address) => {
+            let network = address.to_bits() >> 64 << 64;
+            Some(Ipv6Addr::from_bits(network).into())
+        }
+        address => Some(address),
+    }
+}
+
 /// Connections per address, so that one client cannot use them all.
 pub(super) struct Shares {
     /// Maximum connections in total.
@@ -92,23 +105,10 @@ impl Shares {
         Shares { max_connections, max_per_address, counts: Mutex::default() }
     }
 
-    /// The unit of the limit: an IPv6 /64 network counts as one client. Loopback addresses are
-    /// exempt, because local programs can block the server anyway, and may be proxies.
-    fn owner(address: Option<IpAddr>) -> Option<IpAddr> {
-        match address?.to_canonical() {
-            address if address.is_loopback() => None,
-            IpAddr::V6(address) => {
-                let network = address.to_bits() >> 64 << 64;
-                Some(Ipv6Addr::from_bits(network).into())
-            }
-            address => Some(address),
-        }
-    }
-
     /// Counts a connection, which must be [released](Self::leave) later. Returns whether it is
     /// within its limit.
     pub(super) fn enter(&self, address: Option<IpAddr>) -> bool {
-        let Some(owner) = Shares::owner(address) else { return true };
+        let Some(owner) = owner(address) else { return true };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(owner).or_default();
         *count += 1;
@@ -116,7 +116,7 @@ impl Shares {
     }
 
     pub(super) fn leave(&self, address: Option<IpAddr>) {
-        let Some(owner) = Shares::owner(address) else { return };
+        let Some(owner) = owner(address) else { return };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&owner) {
             *count = count.saturating_sub(1);

@@ -32,7 +32,7 @@ use serde_json::json;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 #[cfg(feature = "grammar")]
 use trial::Trial;
@@ -46,6 +46,8 @@ const JSON: &str = "application/json";
 const STACK: usize = 2 << 20;
 /// Interval of checks for disconnected clients.
 const DISCONNECT_POLL: Duration = Duration::from_millis(25);
+/// Interval of attempts to get a lock.
+const TURN_POLL: Duration = Duration::from_millis(1);
 /// Time limit for responses in progress at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -246,6 +248,14 @@ impl Server {
         })
     }
 
+    /// Ends a request whose client is gone, or which the server will not answer any more.
+    fn left(&self, stream: &mut TcpStream) -> std::io::Result<()> {
+        match self.stopping.load(Ordering::Relaxed) {
+            true => fail(stream, 503, "the server is shutting down", None),
+            false => Ok(()),
+        }
+    }
+
     fn complete(
         &self,
         stream: &mut TcpStream,
@@ -253,29 +263,36 @@ impl Server {
         is_chat: bool,
     ) -> std::io::Result<()> {
         let mut client = Client::new(request.knows_interim);
-        let read = {
-            let _alone = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-            Completion::parse(&request.body, is_chat)
+        let mut is_gone = || self.stopping.load(Ordering::Relaxed) || client.is_gone(stream);
+        let Some(alone) = turn(&self.reading, &mut is_gone) else {
+            return self.left(stream);
         };
-        let measured = read.and_then(|mut parsed| {
-            if parsed.schema().is_some() {
-                let _alone = self.measuring.lock().unwrap_or_else(PoisonError::into_inner);
-                parsed.measure()?;
-            }
-            Ok(parsed)
-        });
-        let parsed = match measured {
+        let read = Completion::parse(&request.body, is_chat);
+        drop(alone);
+        let mut parsed = match read {
             Ok(parsed) => parsed,
             Err(message) => return fail(stream, 400, &message, None),
         };
         #[cfg(feature = "grammar")]
         if let Some((schema, field)) = parsed.schema() {
-            match self.trials.run(schema, &mut || client.is_gone(stream)) {
+            let owner = guard::owner(stream.peer_addr().map(|address| address.ip()).ok());
+            match self.trials.run(schema, owner, &mut is_gone) {
                 Trial::Compiled => {}
                 Trial::Refused(status, message) => {
                     return fail(stream, status, &format!("{field}{message}"), None);
                 }
-                Trial::Abandoned => return Ok(()),
+                Trial::Abandoned => return self.left(stream),
+            }
+        }
+        if parsed.schema().is_some() {
+            // The time is bounded: the process above did the same.
+            let Some(alone) = turn(&self.measuring, &mut is_gone) else {
+                return self.left(stream);
+            };
+            let measured = parsed.measure();
+            drop(alone);
+            if let Err(message) = measured {
+                return fail(stream, 400, &message, None);
             }
         }
         let request = parsed.measured();
@@ -313,6 +330,18 @@ impl Server {
         match streams {
             true => stream_answer(stream, &mut client, &answer, events, choices, include_usage),
             false => whole_answer(stream, &mut client, &answer, events, choices),
+        }
+    }
+}
+
+/// Waits for a lock; `None` if the request is abandoned first.
+fn turn<'m>(mutex: &'m Mutex<()>, is_gone: &mut dyn FnMut() -> bool) -> Option<MutexGuard<'m, ()>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(error)) => return Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) if is_gone() => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(TURN_POLL),
         }
     }
 }

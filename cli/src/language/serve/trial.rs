@@ -1,13 +1,17 @@
 //! Compiles the schema of a request in a process of its own before a session does.
 //!
-//! The compiler is a dependency that neither time nor memory can be taken from, and
-//! [`Grammar::json_schema`] only estimates what a schema needs. Where the estimate is wrong, the
-//! limits of this process end it, and the server refuses the schema. A schema that compiles here
-//! also compiles in the server, because the grammar does not depend on the model's vocabulary.
+//! The compiler is a dependency without limits for time and memory, and [`Grammar::json_schema`]
+//! only estimates what a schema needs. Where the estimate is wrong, the limits of this process end
+//! it, and the server refuses the schema. A schema that compiles here also compiles in the server:
+//! the model's vocabulary does not change the grammar.
+//!
+//! Requests wait in the order of their arrival. Of two requests from one address, the second waits
+//! for the first, so that one client cannot occupy all processes.
 
 use crate::failure::Failure;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
+use std::net::IpAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,21 +59,54 @@ pub(super) struct Trials {
 
 #[derive(Default)]
 struct State {
-    running: usize,
+    /// The owners of running processes; `None` is this machine, whose share is not limited.
+    running: Vec<Option<IpAddr>>,
+    /// Numbers and owners of waiting requests, in the order of their arrival.
+    waiting: VecDeque<(u64, Option<IpAddr>)>,
+    next: u64,
     /// Schemas that compiled, oldest first: clients send the same schema many times.
     known: VecDeque<String>,
     known_bytes: usize,
 }
 
+impl State {
+    /// Whether a waiting request is the first that may start.
+    fn may_start(&self, number: u64) -> bool {
+        let has_share = |owner: &Option<IpAddr>| owner.is_none() || !self.running.contains(owner);
+        let first = self.waiting.iter().find(|(_, owner)| has_share(owner));
+        self.running.len() < MAX_PROCESSES && first.is_some_and(|(first, _)| *first == number)
+    }
+}
+
+/// A waiting request.
+struct Place<'t>(&'t Trials, u64);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.lock().waiting.retain(|(number, _)| *number != self.1);
+    }
+}
+
+/// A share of the processes.
+struct Share<'t>(&'t Trials, Option<IpAddr>);
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        let running = &mut self.0.lock().running;
+        if let Some(at) = running.iter().position(|owner| *owner == self.1) {
+            running.swap_remove(at);
+        }
+    }
+}
+
 /// A running process; ends it on drop.
-struct Process<'t>(&'t Trials, Child);
+struct Process<'t>(Child, #[expect(dead_code, reason = "held as long as the process")] Share<'t>);
 
 impl Drop for Process<'_> {
     fn drop(&mut self) {
         // The process may have ended by itself.
-        let _ = self.1.kill();
-        let _ = self.1.wait();
-        self.0.lock().running -= 1;
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -78,33 +115,48 @@ impl Trials {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compiles a schema in a new process, unless it is known to compile.
-    pub(super) fn run(&self, schema: &str, is_gone: &mut dyn FnMut() -> bool) -> Trial {
+    /// Compiles a schema in a new process, unless it is known to compile. `owner` is the client's
+    /// address, unless it is this machine.
+    pub(super) fn run(
+        &self,
+        schema: &str,
+        owner: Option<IpAddr>,
+        is_gone: &mut dyn FnMut() -> bool,
+    ) -> Trial {
         let mut command = match executable() {
             Ok(path) => Command::new(path),
             Err(error) => return cannot_start(&error),
         };
         command.arg(COMPILE_SCHEMA);
-        self.run_in(command, schema, TIMEOUT, is_gone)
+        self.run_in(command, schema, owner, TIMEOUT, is_gone)
     }
 
     fn run_in(
         &self,
         mut command: Command,
         schema: &str,
+        owner: Option<IpAddr>,
         timeout: Duration,
         is_gone: &mut dyn FnMut() -> bool,
     ) -> Trial {
         let begin = Instant::now();
-        loop {
+        let place = {
+            let mut state = self.lock();
+            state.next += 1;
+            let number = state.next;
+            state.waiting.push_back((number, owner));
+            Place(self, number)
+        };
+        let share = loop {
             {
                 let mut state = self.lock();
                 if state.known.iter().any(|known| known == schema) {
+                    drop(state);
                     return Trial::Compiled;
                 }
-                if state.running < MAX_PROCESSES {
-                    state.running += 1;
-                    break;
+                if state.may_start(place.1) {
+                    state.running.push(owner);
+                    break Share(self, owner);
                 }
             }
             if is_gone() {
@@ -115,16 +167,14 @@ impl Trials {
                 return Trial::Refused(503, message.into());
             }
             std::thread::sleep(POLL);
-        }
+        };
+        drop(place);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = match command.spawn() {
-            Ok(child) => Process(self, child),
-            Err(error) => {
-                self.lock().running -= 1;
-                return cannot_start(&error);
-            }
+            Ok(child) => Process(child, share),
+            Err(error) => return cannot_start(&error),
         };
-        let (input, errors) = (process.1.stdin.take(), process.1.stderr.take());
+        let (input, errors) = (process.0.stdin.take(), process.0.stderr.take());
         let end = std::thread::scope(|scope| {
             // A process that does not read must not block this thread. Both threads end when the
             // process does, because that closes their pipes.
@@ -138,7 +188,7 @@ impl Trials {
                 }
                 String::from_utf8_lossy(&message).trim_end().to_owned()
             });
-            let status = wait(&mut process.1, timeout, is_gone);
+            let status = wait(&mut process.0, timeout, is_gone);
             drop(process);
             let message = message.join().unwrap_or_default();
             status.map(|status| (status, message))
@@ -152,7 +202,14 @@ impl Trials {
             Ok((status, message)) if status.code() == Some(REJECTED) => {
                 Trial::Refused(400, message)
             }
-            Ok(_) => Trial::Refused(400, "the schema needs too much memory to compile".into()),
+            // Failed allocations and stack overflows end it by a signal, as does the time limit.
+            Ok((status, _)) if status.code().is_none() => {
+                Trial::Refused(400, "the schema needs too much memory or time to compile".into())
+            }
+            Ok((_, message)) => {
+                let why = format!("the process that compiles schemas failed: {message}");
+                Trial::Refused(503, why)
+            }
         }
     }
 
@@ -220,17 +277,23 @@ pub(crate) fn compile_schema() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Limits this process: its memory, its processor time in case that the server is killed and cannot
-/// end it, and core dumps.
+/// Limits this process: memory, processor time, and core dumps. It ends with the server, and is the
+/// first that the system ends if memory runs out.
 #[cfg(target_os = "linux")]
 fn limit_resources() -> Result<(), Failure> {
-    use rustix::process::{Resource, Rlimit, setrlimit};
+    use rustix::process::{
+        Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
+    };
+    let fail = |error| Failure::new(format!("cannot limit resources: {error}"));
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(fail)?;
+    // Without the right to do so, the process is as likely to be ended as others.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let limits =
         [(Resource::As, MEMORY), (Resource::Cpu, TIMEOUT.as_secs() + 5), (Resource::Core, 0)];
     for (resource, most) in limits {
+        let most = getrlimit(resource).maximum.map_or(most, |hard| most.min(hard));
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
-        setrlimit(resource, limit)
-            .map_err(|error| Failure::new(format!("cannot limit resources: {error}")))?;
+        setrlimit(resource, limit).map_err(fail)?;
     }
     Ok(())
 }
@@ -263,23 +326,29 @@ mod tests {
     #[test]
     fn results_of_processes_are_distinguished() {
         let trials = Trials::default();
-        let run =
-            |script: &str, timeout| trials.run_in(shell(script), script, timeout, &mut || false);
+        let run = |script: &str, timeout| {
+            trials.run_in(shell(script), script, None, timeout, &mut || false)
+        };
         let rejected = run("cat > /dev/null; echo the reason >&2; exit 3", LONG);
         assert_eq!(refusal(rejected), (400, "the reason".into()));
         let (status, message) = refusal(run("kill -ABRT $$", LONG));
         assert!(status == 400 && message.contains("memory"), "{message}");
+        let (status, message) = refusal(run("echo why >&2; exit 1", LONG));
+        assert!(status == 503 && message.contains("why"), "{message}");
         let (status, message) = refusal(run("exec sleep 100", Duration::from_millis(50)));
         assert!(status == 400 && message.contains("0 s to compile"), "{message}");
         let missing = Command::new("/nowhere/torchlet");
-        let (status, message) = refusal(trials.run_in(missing, "{}", LONG, &mut || false));
+        let (status, message) = refusal(trials.run_in(missing, "{}", None, LONG, &mut || false));
         assert!(status == 503 && message.contains("cannot start"), "{message}");
         // A process that writes more than a message, and one that reads nothing.
         let long = refusal(run("yes | head -c 1000000 >&2; exit 3", LONG)).1;
         assert!(long.len() <= MAX_MESSAGE as usize);
         let large = " ".repeat(1 << 20);
-        assert_eq!(trials.run_in(shell("exit 0"), &large, LONG, &mut || false), Trial::Compiled);
-        assert_eq!(trials.lock().running, 0);
+        assert_eq!(
+            trials.run_in(shell("exit 0"), &large, None, LONG, &mut || false),
+            Trial::Compiled
+        );
+        assert!(trials.lock().running.is_empty() && trials.lock().waiting.is_empty());
     }
 
     #[test]
@@ -291,19 +360,42 @@ mod tests {
             looks += 1;
             looks > 3
         };
-        assert_eq!(trials.run_in(shell("exec sleep 100"), "a", LONG, &mut leave), Trial::Abandoned);
-        trials.lock().running = MAX_PROCESSES;
-        assert_eq!(trials.run_in(shell("exit 0"), "a", LONG, &mut || true), Trial::Abandoned);
+        assert_eq!(
+            trials.run_in(shell("exec sleep 100"), "a", None, LONG, &mut leave),
+            Trial::Abandoned
+        );
+        trials.lock().running = vec![None; MAX_PROCESSES];
+        assert_eq!(trials.run_in(shell("exit 0"), "a", None, LONG, &mut || true), Trial::Abandoned);
         assert!(begin.elapsed() < LONG);
-        assert_eq!(trials.lock().running, MAX_PROCESSES);
+        assert!(trials.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn requests_start_in_order_but_one_per_address() {
+        let address = |last| Some(IpAddr::from([10, 0, 0, last]));
+        let mut state = State::default();
+        state.waiting = [(1, address(1)), (2, address(1)), (3, address(2)), (4, None)].into();
+        let first = |state: &State| (1..=4).find(|number| state.may_start(*number));
+        for (number, owner) in [(1, address(1)), (3, address(2))] {
+            assert_eq!(first(&state), Some(number));
+            state.running.push(owner);
+            state.waiting.retain(|(waiting, _)| *waiting != number);
+        }
+        assert_eq!(first(&state), None);
+        state.running = vec![address(1)];
+        // This machine has no limit of its own.
+        assert_eq!(first(&state), Some(4));
+        state.running = vec![None];
+        assert_eq!(first(&state), Some(2));
     }
 
     /// A schema that compiled once starts no process again. Old ones are forgotten.
     #[test]
     fn known_schemas_start_no_process() {
         let trials = Trials::default();
-        let run =
-            |script: &str, schema: &str| trials.run_in(shell(script), schema, LONG, &mut || false);
+        let run = |script: &str, schema: &str| {
+            trials.run_in(shell(script), schema, None, LONG, &mut || false)
+        };
         assert_eq!(run("exit 0", "known"), Trial::Compiled);
         assert_eq!(run("exit 1", "known"), Trial::Compiled);
         assert_ne!(run("exit 1", "unknown"), Trial::Compiled);

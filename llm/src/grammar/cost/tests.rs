@@ -307,3 +307,37 @@ fn growing_schemas_are_rejected() {
     };
     assert!(named(100) < MAX_COST && named(300) > MAX_COST);
 }
+
+/// Merging copies the schema of all other items or properties to each named one: a few kilobytes
+/// took gigabytes.
+#[test]
+fn copies_of_merged_schemas_are_counted() {
+    let values: Vec<String> = (0..1000).map(|at| format!("v{at}")).collect();
+    let values = json!({"enum": values});
+    let places = vec![json!({}); 1000];
+    let names: Map<String, Value> = (0..1000).map(|at| (format!("k{at}"), json!({}))).collect();
+    let required: Vec<String> = (0..1000).map(|at| format!("k{at}")).collect();
+    let nested = json!({"prefixItems": vec![json!({}); 40]});
+    for [one, other] in [
+        [json!({"items": values}), json!({"prefixItems": places})],
+        [json!({"additionalProperties": values}), json!({"properties": names})],
+        [json!({"patternProperties": {"^k": values}}), json!({"required": required})],
+        [json!({"items": values}), json!({"items": values})],
+        [json!({"items": values}), json!({"anyOf": vec![json!({"prefixItems": [{}]}); 1000]})],
+        [json!({"items": {"items": values}}), json!({"prefixItems": vec![nested; 40]})],
+    ] {
+        assert!(of(&json!({"allOf": [one, other]})) > MAX_COST, "{other}");
+        assert!(of(&one) < MAX_COST / 4 && of(&other) < MAX_COST / 4);
+    }
+}
+
+#[test]
+fn classes_of_characters_are_counted() {
+    let of = |pattern: &str| of(&json!({"pattern": pattern}));
+    assert!(of(&r"(?i)^\pL$".repeat(1000)) > MAX_COST);
+    assert!(of(&r"(?s-m)\pL".repeat(1000)) < MAX_COST / 2);
+    assert!(of(&r"(?si:[\u0000-\uffff])".repeat(200)) > MAX_COST);
+    assert!(of(&"(?i)[a-z]".repeat(1000)) < MAX_COST / 10);
+    assert!(of(&"[\u{0}-\u{ffff}]".repeat(200)) < MAX_COST / 10);
+    assert!(of("(?i)[ä-ü]") >= UNITS_PER_CASELESS_RANGE);
+}
