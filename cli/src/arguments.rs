@@ -510,11 +510,12 @@ pub(crate) struct VerifyArguments {
     #[arg(required = true, value_name = "FILE.bpte")]
     pub(crate) files: Vec<PathBuf>,
     /// Relative tolerance [default: 1e-5 for float32, 5e-3 for float16, 3e-2 for bfloat16, 1e-7 for
-    /// float64, and 0 for integers; the narrowest type in which the program computes decides]
+    /// float64, and 0 for integers; the narrowest type that an output depends on decides]
     #[arg(long, value_name = "R")]
     pub(crate) rtol: Option<f64>,
     /// Absolute tolerance [default: a share of the largest expected value of the output: 1e-4 for
-    /// float32, else the relative tolerance; at least one quantization step of a quantized output]
+    /// float32, 2e-2 for float16, else the relative tolerance; one quantization step for up to a
+    /// third of the elements of a quantized output]
     #[arg(long, value_name = "A")]
     pub(crate) atol: Option<f64>,
     #[command(flatten)]

@@ -82,13 +82,18 @@ impl Exposed {
     }
 }
 
-/// How exactly a method computes.
+/// How exactly the outputs of a method are computed.
 pub(crate) struct Precision {
-    /// The floating-point type with the fewest bits among its values, weights included.
-    pub(crate) coarsest: Option<ScalarType>,
+    /// The floating-point type with the fewest bits among the values that an output depends on,
+    /// weights included.
+    pub(crate) coarsest: Vec<Option<ScalarType>>,
     /// Quantization steps of the outputs.
     pub(crate) output_steps: Vec<Option<Step>>,
 }
+
+/// Floating-point types by the bits of their mantissas.
+const FLOATS: [ScalarType; 4] =
+    [ScalarType::BFloat16, ScalarType::Half, ScalarType::Float, ScalarType::Double];
 
 impl Precision {
     /// Finds the precision of a method, within its delegates, too.
@@ -99,20 +104,35 @@ impl Precision {
         let Some(found) = program.methods.first_mut() else {
             return Err(Failure::new(format!("the program has no method '{method}'")));
         };
-        let types = found.values.iter().filter_map(|value| match value {
-            MethodValue::Tensor(tensor) => Some(tensor.info.scalar_type),
-            _ => None,
-        });
-        // bf16 has a smaller mantissa than fp16.
-        let order = [ScalarType::BFloat16, ScalarType::Half, ScalarType::Float, ScalarType::Double];
-        let coarsest = types
-            .chain(narrowed)
-            .filter_map(|found| order.iter().position(|known| *known == found))
-            .min()
-            .and_then(|at| order.get(at).copied());
+        let coarsest = coarsest(found, narrowed);
         let (_, output_steps) = expose(found);
         Ok(Precision { coarsest, output_steps })
     }
+}
+
+/// The coarsest type that each output depends on. All of them depend on `narrowed`.
+fn coarsest(method: &Method<'_>, narrowed: Option<ScalarType>) -> Vec<Option<ScalarType>> {
+    let rank = |scalar_type| FLOATS.iter().position(|known| *known == scalar_type);
+    let own = |value: usize| method.tensor(value).and_then(|it| rank(it.info.scalar_type));
+    let mut ranks: BTreeMap<usize, usize> = BTreeMap::new();
+    let of = |ranks: &BTreeMap<usize, usize>, value: usize| {
+        [own(value), ranks.get(&value).copied()].into_iter().flatten().min()
+    };
+    for instruction in &method.instructions {
+        let Instruction::Kernel { name, overload, args } = instruction else { continue };
+        let params = kernel(&full_name(name, overload)).map_or(&[][..], |kernel| kernel.params);
+        let (outs, ins): (Vec<_>, Vec<_>) =
+            params.iter().zip(args).partition(|(param, _)| param.is_out());
+        let read = ins.iter().flat_map(|(_, arg)| with_items(method, **arg));
+        let Some(least) = read.filter_map(|value| of(&ranks, value)).min() else { continue };
+        for value in outs.iter().flat_map(|(_, arg)| with_items(method, **arg)) {
+            let known = ranks.entry(value).or_insert(least);
+            *known = least.min(*known);
+        }
+    }
+    let outputs = method.outputs.iter().map(|value| of(&ranks, *value));
+    let least = |found: Option<usize>| found.into_iter().chain(narrowed.and_then(rank)).min();
+    outputs.map(|found| least(found).and_then(|at| FLOATS.get(at).copied())).collect()
 }
 
 /// Whether one of a method's delegates was exported to compute in fp16. The decomposed program
