@@ -6,7 +6,7 @@
 
 #include "digits.h"
 
-TorchletModel<16 * 1024> model;
+TorchletModel<5 * 1024> model;
 
 // Darkness of each pixel, from 0 to 16.
 const uint8_t PICTURE[8][8] = {

@@ -9,7 +9,7 @@
 
 #include "keywords.h"
 
-TorchletModel<26 * 1024> model;
+TorchletModel<20 * 1024> model;
 
 void setup()
 {
