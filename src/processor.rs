@@ -231,13 +231,17 @@ impl RunOn {
         };
         let (mut open, mut refused) = (open, None);
         if compiling.sequences > 1 {
+            let refuse = |open, why| Err((open, graph::Error::unsupported(why)));
             let attempt = match processor {
-                Some(processor) => compiling.compiled(open, processor, compiling.sequences),
-                None => {
-                    let why = "several sequences in a program that runs as it was exported, or \
-                               was compiled before";
-                    Err((open, graph::Error::unsupported(why)))
+                Some(Processor::Cpu) => {
+                    compiling.compiled(open, Processor::Cpu, compiling.sequences)
                 }
+                Some(_) => refuse(open, "several sequences on a device other than the CPU"),
+                None => refuse(
+                    open,
+                    "several sequences in a program that runs as exported, or that was compiled \
+                     ahead of time",
+                ),
             };
             match attempt {
                 Ok(ready) => {

@@ -428,3 +428,174 @@ impl Model for SlotModel {
         Box::new(SlotModel { batch, slot, program: self.program.new_instance() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const FAILS: i64 = 13;
+    const PANICS: i64 = 77;
+
+    /// A model that doubles each token, and adds the slot. Records the rows of each run.
+    #[derive(Clone, Default)]
+    struct Doubling {
+        runs: Arc<Mutex<Vec<Vec<i64>>>>,
+        time: Duration,
+    }
+
+    impl Model for Doubling {
+        fn method_names(&self) -> Result<Vec<String>, Failure> {
+            Ok(Vec::new())
+        }
+
+        fn method_meta(&self, _: &str) -> Result<MethodMeta<'_>, Failure> {
+            Err("not described".into())
+        }
+
+        fn load(&mut self, _: &str) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        fn run(
+            &mut self,
+            _: &str,
+            inputs: &[ValueRef<'_>],
+            read: &mut dyn FnMut(usize, ValueRef<'_>),
+        ) -> Result<(), Failure> {
+            let [ValueRef::Tensor(tokens), ValueRef::Tensor(slots)] = inputs else {
+                return Err("expected tokens and slots".into());
+            };
+            let (sizes, tokens) = (tokens.info().sizes.clone(), tokens.data::<i64>()?);
+            lock(&self.runs).push(tokens.to_vec());
+            std::thread::sleep(self.time);
+            assert!(!tokens.contains(&PANICS), "a defect of the model");
+            if tokens.contains(&FAILS) {
+                return Err("a bad token".into());
+            }
+            let slots = slots.data::<i64>()?;
+            let width = tokens.len() / slots.len();
+            let doubled: Vec<i64> = tokens
+                .iter()
+                .enumerate()
+                .map(|(at, token)| 2 * token + 1000 * slots[at / width])
+                .collect();
+            read(0, ValueRef::Tensor(TensorRef::from_slice(&sizes, &doubled).unwrap()));
+            Ok(())
+        }
+
+        fn reset(&mut self, _: &str) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        fn state(&mut self, _: &str) -> Result<Vec<TensorInfo>, Failure> {
+            Ok(Vec::new())
+        }
+
+        fn sequences(&self) -> usize {
+            4
+        }
+
+        fn new_instance(&self) -> Box<dyn Model> {
+            Box::new(self.clone())
+        }
+    }
+
+    fn call(slot: usize, tokens: &[i64]) -> Call {
+        let info = TensorInfo::contiguous(ScalarType::Long, &[tokens.len() as i32]).unwrap();
+        let bytes = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+        let inputs = vec![Owned { info, bytes }];
+        Call { slot, method: "forward".into(), inputs, arrived: Instant::now() }
+    }
+
+    fn numbers(outcome: &Outcome) -> Vec<i64> {
+        let bytes = &outcome.as_ref().unwrap()[0].bytes;
+        bytes.chunks_exact(8).map(|it| i64::from_le_bytes(it.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn calls_of_the_same_shape_run_together_in_order() {
+        let mut queue = Queue::default();
+        let prompt = vec![1; 100];
+        for (slot, tokens) in
+            [(3, &[1][..]), (0, &prompt), (1, &[2]), (2, &prompt), (4, &prompt), (5, &[3])]
+        {
+            queue.waiting.push(call(slot, tokens));
+        }
+        let mut slots = || -> Vec<usize> { queue.take().iter().map(|call| call.slot).collect() };
+        assert_eq!(slots(), [3, 1, 5]);
+        // At most 256 tokens of several prompts.
+        assert_eq!(slots(), [0, 2]);
+        assert_eq!(slots(), [4]);
+        assert_eq!(slots(), [0; 0]);
+    }
+
+    #[test]
+    fn a_leader_waits_briefly_for_the_sessions_of_the_last_run() {
+        let now = Instant::now();
+        let mut queue = Queue { expected: vec![0, 1], ..Queue::default() };
+        queue.last = Some((now, Duration::from_millis(40)));
+        queue.waiting.push(Call { arrived: now, ..call(0, &[1]) });
+        assert_eq!(queue.wait(now), Some(Duration::from_millis(10)));
+        assert_eq!(queue.wait(now + Duration::from_millis(10)), None);
+        queue.waiting.push(Call { arrived: now, ..call(1, &[1]) });
+        assert_eq!(queue.wait(now), None);
+    }
+
+    #[test]
+    fn sessions_get_their_own_results() {
+        let model = Doubling { time: Duration::from_micros(200), ..Doubling::default() };
+        let batch = Batch::new(model.new_instance());
+        let failed = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for slot in 0..4usize {
+                let (batch, failed) = (&batch, &failed);
+                scope.spawn(move || {
+                    for round in 0..100i64 {
+                        let token = if slot == 3 && round % 10 == 0 { FAILS } else { 20 + round };
+                        let tokens = vec![token; 1 + (round as usize + slot) % 2];
+                        let outcome = batch.run(call(slot, &tokens));
+                        if token == FAILS {
+                            // Only the session whose call does not fit fails.
+                            assert_eq!(outcome.unwrap_err(), "a bad token");
+                            failed.fetch_add(1, Ordering::Relaxed);
+                            continue;
+                        }
+                        let expected = vec![2 * token + 1000 * slot as i64; tokens.len()];
+                        assert_eq!(numbers(&outcome), expected);
+                    }
+                });
+            }
+        });
+        assert_eq!(failed.into_inner(), 10);
+        let rows: usize = lock(&model.runs).iter().map(Vec::len).sum();
+        assert!(lock(&model.runs).len() < rows, "no run had several rows");
+    }
+
+    #[test]
+    fn sessions_after_a_panic_share_another_batch() {
+        let batch = Batch::new(Doubling::default().new_instance());
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for (slot, token) in [(0, 1), (1, PANICS)] {
+                let (batch, barrier) = (&batch, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    if token != PANICS {
+                        // The panic ends this session now or later, as its state is unknown.
+                        let run = || while batch.run(call(slot, &[token])).is_ok() {};
+                        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+                    } else {
+                        let run = || batch.run(call(slot, &[token]));
+                        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+                    }
+                });
+            }
+        });
+        let program = Doubling::default();
+        let ((one, first), (two, second)) = (batch.slot(&program), batch.slot(&program));
+        assert!(Arc::ptr_eq(&one, &two) && !Arc::ptr_eq(&one, &batch) && first != second);
+        assert_eq!(numbers(&one.run(call(first, &[5]))), [10 + 1000 * first as i64]);
+    }
+}

@@ -209,9 +209,9 @@ impl ModuleBuilder {
     /// dim of up to `count` rows, integers become tensors of rank 1, and an additional last input,
     /// of 64-bit integers, names the slot of each row. Methods without state stay as they are.
     ///
-    /// [`Runner::session`](crate::llm::Runner::session) uses the slots by itself. A program that
-    /// cannot be transformed runs for one sequence at a time; [`Module::sequences_error`] tells
-    /// why.
+    /// Runners of language models use the slots by themselves: each session takes one. A program
+    /// that cannot be transformed, or that runs on a device other than the CPU, runs for one
+    /// sequence at a time; [`Module::sequences_error`] tells why.
     pub fn sequences(mut self, count: usize) -> Self {
         self.sequences = count.max(1);
         self

@@ -69,7 +69,9 @@ fn random_schedule(file: &str, seed: u64) {
             // The slot's session ends: all its pieces once more, alone.
             let mut position = 0;
             for (tokens, logits) in sessions.remove(&slot).unwrap_or_default() {
-                assert_eq!(alone(&mut plain, &tokens, position), logits, "{file} at {position}");
+                let expected = alone(&mut plain, &tokens, position);
+                let differing = expected.iter().zip(&logits).filter(|(a, b)| a != b).count();
+                assert_eq!(differing, 0, "{file}: {} tokens at {position}", tokens.len());
                 position += tokens.len();
                 checked += 1;
             }
@@ -108,7 +110,17 @@ fn rows_are_computed_as_if_alone() {
 /// order, and more sessions than slots share the memory of several batches.
 #[test]
 fn sessions_of_runners_match_pytorch() {
-    for name in ["llama_wide", "llama_one_by_one", "llama_all_logits", "llama_qwen", "llama_lfm"] {
+    for name in [
+        "llama_all_logits",
+        "llama_gemma",
+        "llama_lfm",
+        "llama_one_by_one",
+        "llama_phi",
+        "llama_qwen",
+        "llama_sliding_window",
+        "llama_wide",
+        "prefill_decode",
+    ] {
         let module = batched(&format!("{FORMS}/{name}.pte"), 3);
         let first = Runner::new(module, Tokenizer::empty(), &Overrides::default()).unwrap();
         let mut sessions: Vec<Runner> = (0..4).map(|_| first.session().unwrap()).collect();
@@ -197,16 +209,5 @@ fn other_programs_run_as_exported() {
         let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
         let config = GenerationConfig { num_bos: 0, ..greedy(chosen.len()) };
         assert_eq!(runner.generate_tokens(&prompt, &config, |_| ()).unwrap().tokens, chosen);
-    }
-}
-
-#[test]
-fn explore() {
-    for file in std::fs::read_dir(FORMS).unwrap() {
-        let path = file.unwrap().path();
-        if path.extension().is_some_and(|it| it == "pte") {
-            let module = load(path.to_str().unwrap(), 3);
-            eprintln!("{} {:?}", path.display(), module.sequences_error().map(|e| e.to_string()));
-        }
     }
 }

@@ -200,6 +200,32 @@ impl Attention<'_> {
         let share = positions.div_ceil(parallel.threads().max(1));
         let rows = (MAX_ROWS / heads_per_tile.max(1)).clamp(1, share.max(1));
         let shape = (rows, heads_per_tile.saturating_mul(bytes));
+        let width = across.saturating_mul(bytes);
+        let sample_len = positions.saturating_mul(width);
+        // Tiles that extend into the next row would make a row's sums depend on the rows before it.
+        let row_by_row = matches!(self.samples, Samples::Slots { .. }) && positions % rows != 0;
+        if row_by_row && sample_len > 0 {
+            for (sample, out) in out.chunks_exact_mut(sample_len).enumerate() {
+                self.run_tiles(parallel, (scalar_type, out), sample, shape, (workspace, slot));
+            }
+        } else {
+            self.run_tiles(parallel, (scalar_type, out), 0, shape, (workspace, slot));
+        }
+    }
+
+    /// Computes the samples from `first` on, in tiles of this shape.
+    fn run_tiles(
+        &self,
+        parallel: &dyn Parallel,
+        (scalar_type, out): (ScalarType, &mut [u8]),
+        first: usize,
+        shape: (usize, usize),
+        (workspace, slot): (&mut [f32], usize),
+    ) {
+        let Order { heads, positions, heads_first } = self.q.order;
+        let bytes = self.depth * scalar_type.size();
+        let (across, heads_per_tile) =
+            if heads_first { (1, 1) } else { (heads, heads_per_tile(self.shared())) };
         let task = |column: usize, tile: &mut Tile<u8>, workspace: &mut [f32]| {
             let Some(mut workspace) = Workspace::new(workspace, self.depth) else { return };
             let rows = tile.rows();
@@ -214,7 +240,7 @@ impl Attention<'_> {
                     false => (outer, column / bytes.max(1)),
                 };
                 let wide = if heads_first { 1 } else { heads_per_tile };
-                let group = Group { sample, head, wide, position, count };
+                let group = Group { sample: first + sample, head, wide, position, count };
                 // Cannot fail: sizes were checked.
                 if self.group(&group, &mut workspace).is_ok() {
                     for (number, sums) in

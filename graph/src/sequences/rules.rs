@@ -102,7 +102,11 @@ fn broadcast(
     out: ValueId,
     is_into: bool,
 ) -> Result<(), Reason> {
-    let mut rank = 0;
+    let (mut operator, mut rank) = (operator, 0);
+    let second = inputs.get(1).filter(|id| !is_tensor(b, operator, 1, **id));
+    if second.is_some_and(|id| b.form(*id) == Form::Rows) {
+        operator = of_tensors(b, operator, &inputs).ok_or_else(differing_number)?;
+    }
     for (at, id) in inputs.iter().enumerate() {
         if is_tensor(b, operator, at, *id) {
             rank = rank.max(b.sizes(*id)?.len());
@@ -121,6 +125,16 @@ fn broadcast(
         }
     }
     finish(b, operator, inputs, out)
+}
+
+/// The operator of two tensors that does what another does with a tensor and a number.
+fn of_tensors(b: &Batcher<'_>, operator: Operator, inputs: &[ValueId]) -> Option<Operator> {
+    let name = operator.name().strip_suffix(".Scalar")?;
+    let found = Operator::named(&format!("{name}.Tensor"))?;
+    // Numbers do not take part in dtype promotion.
+    let keeps = |dtype| dtype == ScalarType::Long || dtype == ScalarType::Float;
+    let first = b.graph.tensor(*inputs.first()?)?.scalar_type;
+    (keeps(first) && found.parameters().len() == operator.parameters().len()).then_some(found)
 }
 
 fn leading(
