@@ -553,7 +553,8 @@ mod tests {
                 let (batch, failed) = (&batch, &failed);
                 scope.spawn(move || {
                     for round in 0..100i64 {
-                        let token = if slot == 3 && round % 10 == 0 { FAILS } else { 20 + round };
+                        let token =
+                            if slot == 3 && round % 10 == 0 { FAILS } else { 20 + round % 50 };
                         let tokens = vec![token; 1 + (round as usize + slot) % 2];
                         let outcome = batch.run(call(slot, &tokens));
                         if token == FAILS {

@@ -26,10 +26,11 @@ use crate::error::Error;
 use crate::front::{Copies, FrontEnd, Run, Vocabulary, kernels};
 use crate::graph::ValueId;
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, Program, TensorData};
+use crate::partition::Part;
 use crate::processors::Processors;
 use crate::target::Packer;
 use crate::unplanned::StateBuffers;
-use crate::{cells, cpu};
+use crate::{cells, cpu, in_place};
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -192,8 +193,14 @@ impl<'p> Context<'_, 'p> {
         }
         made.planned = vec![0, 0];
         let mut emitter = Emitter::new(&mut made);
+        // A call that updates state writes to it, so that no slot is copied.
+        let parts = [Part::Host((0..graph.nodes.len()).collect())];
+        let in_place = in_place::new_values(&graph, &parts);
         for (id, value) in states {
             emitter.bind(id, value);
+            for (new, _) in in_place.iter().filter(|(_, old)| **old == id) {
+                emitter.bind(*new, value);
+            }
         }
         let mut values = Vec::new();
         for id in &graph.inputs {
@@ -206,7 +213,7 @@ impl<'p> Context<'_, 'p> {
         for id in &graph.outputs {
             results.push(emitter.value(&graph, *id)?);
         }
-        for (new, old) in &graph.updates {
+        for (new, old) in graph.updates.iter().filter(|(new, _)| !in_place.contains_key(new)) {
             let (source, target) = (emitter.value(&graph, *new)?, emitter.value(&graph, *old)?);
             let flag = emitter.truth(false);
             let args = vec![target, source, flag, target];

@@ -360,7 +360,7 @@ fn selection(
         return Err("a position that differs, in a tensor that differs, or of an inner dim".into());
     }
     let indices = if operator == Operator::SELECT_COPY_INT {
-        let index = inputs.get(2).copied().unwrap_or_default();
+        let index = *inputs.get(2).ok_or("expected an index")?;
         b.integers(index)?
     } else {
         let call = SliceArgs::of(&[&inputs[..], &[out]].concat()[..]).map_err(String::from)?;
