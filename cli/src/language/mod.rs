@@ -159,6 +159,11 @@ fn runner_for(
     Purpose { sequences, profiler }: Purpose,
 ) -> Result<Runner, Failure> {
     let start = Instant::now();
+    let is_sharded = !options.pieces.shard.is_empty();
+    if is_sharded && sequences > 1 {
+        anstream::eprintln!("sessions do not share runs: the model is split into several programs");
+    }
+    let sequences = if is_sharded { 1 } else { sequences };
     let open = |path: &Path| -> Result<Module, Failure> {
         let builder = model::builder(&options.program.model_options)?;
         let builder = match &profiler {
@@ -173,7 +178,7 @@ fn runner_for(
     };
     let module = open(&options.program.model)?;
     let overrides = options.overrides();
-    if options.pieces.shard.is_empty() {
+    if !is_sharded {
         let opened = start.elapsed();
         return Ok(Runner::new(module, tokenizer, &overrides)?.with_load_time(opened));
     }
