@@ -57,6 +57,22 @@ impl Model for Module {
         Ok(self.method(method)?.state()?.into_iter().map(|tensor| tensor.info).collect())
     }
 
+    fn sequences(&self) -> usize {
+        Module::sequences(self)
+    }
+
+    fn exported_method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure> {
+        Ok(Module::exported_method_meta(self, method)?)
+    }
+
+    fn reset_sequence(&mut self, method: &str, slot: usize) -> Result<(), Failure> {
+        let mut method = self.method(method)?;
+        for tensor in method.state()? {
+            method.clear_state_slot(tensor.value, slot)?;
+        }
+        Ok(())
+    }
+
     fn new_instance(&self) -> Box<dyn Model> {
         Box::new(self.share())
     }

@@ -146,6 +146,16 @@ pub(crate) struct ReadyProgram {
     state: State,
     report: Option<Report>,
     origin: Origin,
+    sequences: Sequences,
+}
+
+/// Number of sequences of a run.
+enum Sequences {
+    /// One, as exported.
+    One,
+    /// One, because compiling the program for several failed with this error.
+    Refused(graph::Error),
+    Several(usize),
 }
 
 enum State {
@@ -159,6 +169,8 @@ pub(crate) struct Compiling<'c> {
     pub(crate) limits: &'c Limits,
     /// Number of CPU threads.
     pub(crate) threads: usize,
+    /// Requested number of sequences.
+    pub(crate) sequences: usize,
     /// Cache folder for compiled programs, and access mode of its files.
     pub(crate) cache: Option<&'c Path>,
     pub(crate) access: FileAccess,
@@ -217,10 +229,45 @@ impl RunOn {
                 Some(device.map_err(|source| Error::Compile { source })?)
             }
         };
+        let (mut open, mut refused) = (open, None);
+        if compiling.sequences > 1 {
+            let refuse = |open, why| Err((open, graph::Error::unsupported(why)));
+            let attempt = match processor {
+                Some(Processor::Cpu) => {
+                    compiling.compiled(open, Processor::Cpu, compiling.sequences)
+                }
+                Some(_) => refuse(open, "several sequences on a device other than the CPU"),
+                None => refuse(
+                    open,
+                    "several sequences in a program that runs as exported, or that was compiled \
+                     ahead of time",
+                ),
+            };
+            match attempt {
+                Ok(ready) => {
+                    let sequences = Sequences::Several(compiling.sequences);
+                    return Ok(ReadyProgram { sequences, ..ready });
+                }
+                Err((own, why)) => (open, refused) = (own, Some(why)),
+            }
+        }
+        let ready = self.prepare_one(open, processor, delegates, compiling)?;
+        let sequences = refused.map_or(Sequences::One, Sequences::Refused);
+        Ok(ReadyProgram { sequences, ..ready })
+    }
+
+    /// Compiles the program for one sequence, or returns it as exported.
+    fn prepare_one(
+        self,
+        open: OpenProgram,
+        processor: Option<Processor>,
+        delegates: Delegates,
+        compiling: &Compiling<'_>,
+    ) -> Result<ReadyProgram, Error> {
         let Some(processor) = processor else {
             return Ok(ReadyProgram::as_exported(open, Origin::Exported));
         };
-        match compiling.compiled(open, processor) {
+        match compiling.compiled(open, processor, 1) {
             Ok(ready) if self == RunOn::Auto && delegates == Delegates::None => {
                 compiling.or_device_if_faster(ready)
             }
@@ -228,7 +275,7 @@ impl RunOn {
             // Delegates can follow conventions that only the kernels implement. Retry on the CPU;
             // if that fails too, its error is the relevant one.
             Err((open, _)) if processor != Processor::Cpu && compiling.needs_compiler(&open) => {
-                let ready = compiling.compiled(open, Processor::Cpu);
+                let ready = compiling.compiled(open, Processor::Cpu, 1);
                 ready.map_err(|(_, source)| Error::Compile { source })
             }
             // Unless the device was requested explicitly, kernels can run the program as exported.
@@ -317,8 +364,8 @@ impl Compiling<'_> {
         else {
             return Ok(ready);
         };
-        let attempt = self.compiled(ready.into_open(), device);
-        let again = attempt.or_else(|(open, _)| self.compiled(open, Processor::Cpu));
+        let attempt = self.compiled(ready.into_open(), device, 1);
+        let again = attempt.or_else(|(open, _)| self.compiled(open, Processor::Cpu, 1));
         again.or_else(|(open, error)| {
             Ok(ReadyProgram::as_exported(open, Origin::NotCompiled(error)))
         })
@@ -329,8 +376,9 @@ impl Compiling<'_> {
         &self,
         open: OpenProgram,
         processor: Processor,
+        sequences: usize,
     ) -> Result<ReadyProgram, (OpenProgram, graph::Error)> {
-        let compile_target = CompileTarget { processor, threads: self.threads };
+        let compile_target = CompileTarget { processor, threads: self.threads, sequences };
         let file = match (self.cache, open.bytes()) {
             (Some(folder), Some(files)) => {
                 let parallel = (self.parallel)();
@@ -377,7 +425,8 @@ impl Compiling<'_> {
 impl ReadyProgram {
     /// The program as exported.
     fn as_exported(open: OpenProgram, origin: Origin) -> Self {
-        ReadyProgram { state: State::AsExported(open), report: None, origin }
+        let sequences = Sequences::One;
+        ReadyProgram { state: State::AsExported(open), report: None, origin, sequences }
     }
 
     /// A program from the cache.
@@ -404,7 +453,8 @@ impl ReadyProgram {
             Program::load(packaged.borrow_dependent()).map_err(graph::Error::from)
         });
         let reopened = reopened.map_err(|(packaged, error)| (packaged.into_owner().open, error))?;
-        Ok(ReadyProgram { state: State::Compiled(reopened), report: Some(report), origin })
+        let (state, report) = (State::Compiled(reopened), Some(report));
+        Ok(ReadyProgram { state, report, origin, sequences: Sequences::One })
     }
 
     fn open(&self) -> &OpenProgram {
@@ -447,5 +497,26 @@ impl ReadyProgram {
     }
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// The program as exported.
+    pub(crate) fn exported(&self) -> Program<'_> {
+        self.open().program()
+    }
+
+    /// Number of sequences that a run may have.
+    pub(crate) fn sequences(&self) -> usize {
+        match self.sequences {
+            Sequences::Several(count) => count,
+            Sequences::One | Sequences::Refused(_) => 1,
+        }
+    }
+
+    /// Why the program runs for a single sequence.
+    pub(crate) fn sequences_error(&self) -> Option<&graph::Error> {
+        match &self.sequences {
+            Sequences::Refused(why) => Some(why),
+            Sequences::One | Sequences::Several(_) => None,
+        }
     }
 }

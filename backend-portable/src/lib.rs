@@ -73,6 +73,7 @@ const FAMILIES: &[&[Kernel]] = &[
     attention::ATTENTION,
     attention::CACHES,
     attention::RECURRENCES,
+    attention::SLOTS,
     copies::KERNELS,
     creation::KERNELS,
     creation::drawn::DRAWN,

@@ -149,7 +149,7 @@ impl Cells {
 }
 
 /// Returns the tensors of a method whose memory overlaps with no other tensor.
-fn alone_in_memory(method: &Method<'_>, fresh: &BTreeSet<usize>) -> Vec<usize> {
+pub(crate) fn alone_in_memory(method: &Method<'_>, fresh: &BTreeSet<usize>) -> Vec<usize> {
     let tensors = method.values.iter().enumerate().filter_map(|(value, it)| match it {
         MethodValue::Tensor(tensor) if !fresh.contains(&value) => {
             let (buffer, start) = tensor.location?;

@@ -38,7 +38,7 @@ pub fn to_portable<'p>(
 
 /// Dequantization operators that constant folding skips before a graph is compiled. Processors may
 /// support quantized constants directly, which are smaller.
-const CODES: &[Operator] = &[
+pub(crate) const CODES: &[Operator] = &[
     Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL,
     Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR,
     Operator::TOSA_RESCALE,
@@ -46,7 +46,7 @@ const CODES: &[Operator] = &[
 
 /// Like [`to_portable`], but constant folding skips the operators in `left`. For each rewritten
 /// method, also returns the origin of each instruction.
-fn to_instructions<'p>(
+pub(crate) fn to_instructions<'p>(
     program: &torchlet_core::Program<'p>,
     data: &[DataMap<'p>],
     registry: &Registry<'_>,

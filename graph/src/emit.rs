@@ -140,6 +140,10 @@ impl<'m, 'p> Emitter<'m, 'p> {
             varies |= (self.is_tensor(value) || !is_index(at)) && self.varies(value);
             args.push(value);
         }
+        if traits.updates_input {
+            // The output has the shape of the updated tensor, whatever the shapes of the rest.
+            varies = args.first().is_some_and(|first| self.varies(*first));
+        }
         match traits.outputs {
             Outputs::InPlace => {
                 // The kernel writes its first argument, which is also the output.

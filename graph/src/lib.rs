@@ -55,6 +55,7 @@ mod read;
 mod replan;
 mod report;
 mod run;
+pub mod sequences;
 mod split;
 mod tables;
 mod target;

@@ -37,6 +37,10 @@
 //! - `torchlet.packed(data, form)` holds constant weights in the memory order of a specific
 //!   machine. `form` identifies the order, in integers that the backend defines. The operator
 //!   occurs only in regions compiled for the current machine.
+//! - `torchlet.slots_put(state, slots, positions, value, dim)` replaces parts of `state`, which has
+//!   a slot for each of several sequences. `torchlet.slots_sdpa(query, key, value, slots, starts,
+//!   attn_mask, dropout_p, is_causal, scale)` is `llama.custom_sdpa` of several rows, each over a
+//!   slot of the caches. The kernels of these names describe the arguments.
 //! - `torchlet.to_channels_last(x)` converts an int8 image `[batch, channels, height, width]` to
 //!   channels-last, `[batch, height * width, channels padded to a multiple of 16]`;
 //!   `torchlet.to_channels_first` converts it back. The padding is undefined.
@@ -77,7 +81,9 @@ mod describe;
 mod shared;
 pub mod views;
 
-pub use describe::{ArgumentCount, ArgumentSet, Batching, DataDependent, Kind, Parameter, Traits};
+pub use describe::{
+    ArgumentCount, ArgumentSet, Batching, DataDependent, FirstSize, Kind, Parameter, Traits,
+};
 pub(crate) use describe::{Cost, Integers, MemoryLayout, Outputs, Range, Saturation, Shape};
 
 pub use shared::{QuantizedConvolution, QuantizedLinear, WeightPacking};

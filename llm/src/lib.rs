@@ -34,6 +34,7 @@ mod output;
 mod placeholder;
 mod runner;
 mod sampler;
+mod sequences;
 mod shards;
 mod speech;
 mod stats;

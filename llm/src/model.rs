@@ -78,6 +78,29 @@ pub trait Model: Send {
     /// The method does not exist, or the program is malformed.
     fn state(&mut self, method: &str) -> Result<Vec<TensorInfo>, Failure>;
 
+    /// Returns the number of sequences that a run may have. With 2 or more, the methods that keep
+    /// state have a slot for each: their inputs and outputs have a leading dim of rows, integers
+    /// are tensors of rank 1, and an additional last input names the slot of each row.
+    fn sequences(&self) -> usize {
+        1
+    }
+
+    /// Returns the inputs and outputs of a method as exported, for one sequence.
+    ///
+    /// # Errors
+    /// The method does not exist, or the program is malformed.
+    fn exported_method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure> {
+        self.method_meta(method)
+    }
+
+    /// Restores the initial values of a method's state in one slot.
+    ///
+    /// # Errors
+    /// The model has no slots, or a delegate failed.
+    fn reset_sequence(&mut self, method: &str, slot: usize) -> Result<(), Failure> {
+        Err(format!("the method '{method}' has no slot {slot}").into())
+    }
+
     /// Returns the same program with separate state.
     fn new_instance(&self) -> Box<dyn Model>;
 }

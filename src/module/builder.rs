@@ -42,6 +42,7 @@ pub struct ModuleBuilder {
     share_state: bool,
     share_activations: bool,
     run_on: RunOn,
+    sequences: usize,
     compile_cache: Option<PathBuf>,
 }
 
@@ -63,6 +64,7 @@ impl Default for ModuleBuilder {
             share_state: true,
             share_activations: false,
             run_on: RunOn::default(),
+            sequences: 1,
             compile_cache: None,
         }
     }
@@ -198,6 +200,23 @@ impl ModuleBuilder {
         self
     }
 
+    /// Sets the number of sequences that a run may have, for a language model that was exported for
+    /// one. Default: 1.
+    ///
+    /// With 2 or more, the compiler gives each method that keeps state a leading dim of rows: the
+    /// weights are read once for all rows of a run. State such as a KV cache gets a slot per
+    /// sequence, and so many times the memory. The inputs and outputs of the method have a leading
+    /// dim of up to `count` rows, integers become tensors of rank 1, and an additional last input,
+    /// of 64-bit integers, names the slot of each row. Methods without state stay as they are.
+    ///
+    /// Runners of language models use the slots by themselves: each session takes one. A program
+    /// that cannot be transformed, or that runs on a device other than the CPU, runs for one
+    /// sequence at a time; [`Module::sequences_error`] tells why.
+    pub fn sequences(mut self, count: usize) -> Self {
+        self.sequences = count.max(1);
+        self
+    }
+
     /// Sets a folder that caches compiled programs, so that they open faster the next time.
     /// Default: no cache.
     ///
@@ -281,6 +300,7 @@ impl ModuleBuilder {
                 Some(threads) => threads.parallel().threads(),
                 None => crate::threads::count(self.threads),
             },
+            sequences: self.sequences,
             cache: self.compile_cache.as_deref(),
             access: self.access,
             parallel: &|| threads.get_or_init(|| Threads::start(self.threads)).parallel().clone(),

@@ -155,12 +155,21 @@ impl Environment {
     }
 
     pub(crate) fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Error> {
-        self.program.program().method_meta(method).or_else(|error| match error {
+        self.program.program().method_meta(method).or_else(|error| self.meta_error(method, error))
+    }
+
+    /// Inputs and outputs of a method as exported.
+    pub(crate) fn exported_method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Error> {
+        self.program.exported().method_meta(method).or_else(|error| self.meta_error(method, error))
+    }
+
+    fn meta_error(&self, method: &str, error: ProgramError) -> Result<MethodMeta<'_>, Error> {
+        match error {
             ProgramError::NoSuchMethod => {
                 Err(Error::NoSuchMethod { method: method.into(), available: self.method_names()? })
             }
             source => Err(Error::Format { path: None, source }),
-        })
+        }
     }
 
     /// Device memory in use by all delegates of the backends.

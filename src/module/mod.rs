@@ -191,6 +191,27 @@ impl Module {
         self.environment().program.origin()
     }
 
+    /// Number of [sequences](ModuleBuilder::sequences) that a run may have: 1 if the program runs
+    /// for a single one, as exported.
+    pub fn sequences(&self) -> usize {
+        self.environment().program.sequences()
+    }
+
+    /// Why the program runs for a single sequence although [several](ModuleBuilder::sequences) were
+    /// requested.
+    pub fn sequences_error(&self) -> Option<&torchlet_graph::Error> {
+        self.environment().program.sequences_error()
+    }
+
+    /// Inputs and outputs of a method as exported, for a single
+    /// [sequence](ModuleBuilder::sequences).
+    ///
+    /// # Errors
+    /// The method does not exist, or the file is malformed.
+    pub fn exported_method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Error> {
+        self.environment().exported_method_meta(method)
+    }
+
     /// Size of the program file in bytes, including the test cases of a `.bpte`.
     pub fn file_size(&self) -> u64 {
         self.environment().program.file_size()

@@ -155,6 +155,39 @@ impl Method<'_> {
         })?;
         written.map_err(|source| self.state_error(&format!("#{value}"), source))?
     }
+
+    /// Fills the part of a state tensor that belongs to one of several
+    /// [sequences](crate::ModuleBuilder::sequences) with zeros, its initial contents.
+    ///
+    /// # Errors
+    /// The value is not a state tensor, or has no such slot.
+    pub fn clear_state_slot(&mut self, value: usize, slot: usize) -> Result<(), Error> {
+        let range = |info: &TensorInfo| {
+            let count = info.sizes.first().and_then(|count| usize::try_from(*count).ok());
+            let bytes = count.filter(|count| slot < *count).map(|count| info.nbytes() / count);
+            let bytes =
+                bytes.ok_or(InputError::Index { index: slot, count: count.unwrap_or(0) })?;
+            Ok(slot * bytes..(slot + 1) * bytes)
+        };
+        let failed = |source| Error::State {
+            method: self.name().into(),
+            tensor: format!("#{value}"),
+            source,
+        };
+        if self.in_delegate(value)?.is_some() {
+            let mut tensor = self.read_state(value)?;
+            let range = range(tensor.info()).map_err(failed)?;
+            tensor.bytes_mut().get_mut(range).unwrap_or_default().fill(0);
+            return self.write_state(value, &tensor);
+        }
+        let cleared = self.group.with_mut(self.index, |method| {
+            let mut state = method.into_state_mut(value)?;
+            let range = range(state.info())?;
+            state.bytes_mut().get_mut(range).unwrap_or_default().fill(0);
+            Ok(())
+        })?;
+        cleared.map_err(|source| self.state_error(&format!("#{value}"), source))
+    }
 }
 
 fn shape_of(info: &TensorInfo) -> Vec<usize> {

@@ -23,6 +23,8 @@ pub(super) struct CompileTarget {
     pub(super) processor: Processor,
     /// Number of CPU threads.
     pub(super) threads: usize,
+    /// Number of sequences of a run; 1 for programs as exported.
+    pub(super) sequences: usize,
 }
 
 /// Processors that the compiler considers. Devices have the name of their API.
@@ -112,6 +114,16 @@ impl CompileTarget {
                 let targets: Vec<&dyn graph::Target> = engine.as_deref().into_iter().collect();
                 let processors = own(Processors::preferring(&targets));
                 #[cfg(feature = "portable")]
+                let packing = packer.map(|packer| packer as &dyn graph::Packer);
+                #[cfg(not(feature = "portable"))]
+                let packing = None;
+                if self.sequences > 1 {
+                    let count = self.sequences;
+                    return graph::sequences::compile(
+                        program, data, count, processors, packing, registry,
+                    );
+                }
+                #[cfg(feature = "portable")]
                 if let Some(packer) = packer {
                     return graph::cpu::compile_packed(program, data, processors, packer, registry);
                 }
@@ -128,6 +140,10 @@ impl CompileTarget {
             Processor::Fastest(..) => Processors::cheapest(&targets),
             _ => Processors::preferring(&targets),
         };
+        if self.sequences > 1 {
+            let (count, processors) = (self.sequences, own(processors));
+            return graph::sequences::compile(program, data, count, processors, None, registry);
+        }
         graph::compile(program, data, own(processors), registry)
     }
 
@@ -165,10 +181,11 @@ mod tests {
             fuses: true,
             emulated: false,
         };
-        let compile_target = |processor| CompileTarget { processor, threads: 2 };
+        let compile_target = |processor| CompileTarget { processor, threads: 2, sequences: 1 };
         let targets = [
             compile_target(Processor::Cpu),
             CompileTarget { threads: 3, ..compile_target(Processor::Cpu) },
+            CompileTarget { sequences: 2, ..compile_target(Processor::Cpu) },
             compile_target(Processor::Device("vulkan", None)),
             compile_target(Processor::Device("vulkan", Some(rates))),
             compile_target(Processor::Fastest("vulkan", Some(rates))),

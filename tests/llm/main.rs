@@ -10,6 +10,7 @@ mod forms;
 #[cfg(feature = "grammar")]
 mod grammar;
 mod images;
+mod sequences;
 mod speech;
 
 use serde_json::Value;

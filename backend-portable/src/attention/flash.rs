@@ -82,13 +82,57 @@ pub(super) struct Attention<'a> {
     pub(super) k: Vectors<'a>,
     pub(super) v: Vectors<'a>,
     pub(super) depth: usize,
-    /// Number of keys; later ones are ignored.
-    pub(super) keys: usize,
-    /// Position of the first query if attention is causal.
-    pub(super) causal: Option<usize>,
-    /// Additive mask, `[query, key]`.
-    pub(super) mask: Option<(ScalarType, &'a [u8])>,
+    pub(super) samples: Samples<'a>,
+    pub(super) is_causal: bool,
+    pub(super) mask: Option<Mask<'a>>,
     pub(super) scale: f32,
+}
+
+/// Additive mask over all keys.
+#[derive(Clone, Copy)]
+pub(super) struct Mask<'a> {
+    pub(super) scalar_type: ScalarType,
+    pub(super) bytes: &'a [u8],
+    /// Number of elements between the masks of neighbouring rows of [`Samples::Slots`]; 0 if all
+    /// share a mask.
+    pub(super) step: usize,
+}
+
+/// Keys of each sample of the queries.
+#[derive(Clone, Copy)]
+pub(super) enum Samples<'a> {
+    /// Sample `i` attends to sample `i`. All queries start at the same position.
+    Same { start: usize },
+    /// Rows of `batch` samples: row `i` attends to slot `slots[i]` of the caches, and its queries
+    /// start at position `starts[i]`.
+    Slots { batch: usize, slots: &'a [i64], starts: &'a [i64] },
+}
+
+/// What a sample of the queries attends to.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    /// Sample of keys and values.
+    keys: usize,
+    /// Row of [`Samples::Slots`].
+    row: usize,
+    /// Position of the first query.
+    start: usize,
+}
+
+impl Samples<'_> {
+    fn of(&self, sample: usize) -> Sample {
+        match *self {
+            Samples::Same { start } => Sample { keys: sample, row: 0, start },
+            Samples::Slots { batch, slots, starts } => {
+                let (row, inner) = (sample / batch.max(1), sample % batch.max(1));
+                // Slots and positions were checked against the caches.
+                let at = |list: &[i64]| {
+                    list.get(row).and_then(|it| usize::try_from(*it).ok()).unwrap_or(0)
+                };
+                Sample { keys: at(slots) * batch + inner, row, start: at(starts) }
+            }
+        }
+    }
 }
 
 /// Workspace per thread, in floats.
@@ -156,6 +200,32 @@ impl Attention<'_> {
         let share = positions.div_ceil(parallel.threads().max(1));
         let rows = (MAX_ROWS / heads_per_tile.max(1)).clamp(1, share.max(1));
         let shape = (rows, heads_per_tile.saturating_mul(bytes));
+        let width = across.saturating_mul(bytes);
+        let sample_len = positions.saturating_mul(width);
+        // Tiles that extend into the next row would make a row's sums depend on the rows before it.
+        let row_by_row = matches!(self.samples, Samples::Slots { .. }) && positions % rows != 0;
+        if row_by_row && sample_len > 0 {
+            for (sample, out) in out.chunks_exact_mut(sample_len).enumerate() {
+                self.run_tiles(parallel, (scalar_type, out), sample, shape, (workspace, slot));
+            }
+        } else {
+            self.run_tiles(parallel, (scalar_type, out), 0, shape, (workspace, slot));
+        }
+    }
+
+    /// Computes the samples from `first` on, in tiles of this shape.
+    fn run_tiles(
+        &self,
+        parallel: &dyn Parallel,
+        (scalar_type, out): (ScalarType, &mut [u8]),
+        first: usize,
+        shape: (usize, usize),
+        (workspace, slot): (&mut [f32], usize),
+    ) {
+        let Order { heads, positions, heads_first } = self.q.order;
+        let bytes = self.depth * scalar_type.size();
+        let (across, heads_per_tile) =
+            if heads_first { (1, 1) } else { (heads, heads_per_tile(self.shared())) };
         let task = |column: usize, tile: &mut Tile<u8>, workspace: &mut [f32]| {
             let Some(mut workspace) = Workspace::new(workspace, self.depth) else { return };
             let rows = tile.rows();
@@ -170,7 +240,7 @@ impl Attention<'_> {
                     false => (outer, column / bytes.max(1)),
                 };
                 let wide = if heads_first { 1 } else { heads_per_tile };
-                let group = Group { sample, head, wide, position, count };
+                let group = Group { sample: first + sample, head, wide, position, count };
                 // Cannot fail: sizes were checked.
                 if self.group(&group, &mut workspace).is_ok() {
                     for (number, sums) in
@@ -203,7 +273,11 @@ impl Attention<'_> {
         workspace.total.get_mut(..rows).ok_or(ShapeMismatch)?.fill(0.0);
         // Keys after the last query of the group are masked.
         let last = group.position + group.count;
-        let keys = self.causal.map_or(self.keys, |start| self.keys.min(start + last));
+        let Order { positions, .. } = self.q.order;
+        let start = self.samples.of(group.sample).start;
+        let all = self.k.order.positions;
+        let all = if self.mask.is_some() { all } else { all.min(start + positions) };
+        let keys = if self.is_causal { all.min(start + last) } else { all };
         for first in (0..keys).step_by(KEY_TILE) {
             self.tile(group, first, KEY_TILE.min(keys - first), workspace)?;
         }
@@ -226,7 +300,8 @@ impl Attention<'_> {
         let rows = group.count * group.wide;
         let Workspace { queries, sums, scores, max, total, mask, tile, rest } = workspace;
         let head = group.head / self.shared().max(1);
-        let keys_range = KeyRange { vectors: &self.k, sample: group.sample, head, first, keys };
+        let sample = self.samples.of(group.sample);
+        let keys_range = KeyRange { vectors: &self.k, sample: sample.keys, head, first, keys };
         let values = KeyRange { vectors: &self.v, ..keys_range };
         let context = Context { tier: Tier::detect(), parallel: &Serial };
         if let Some(vectors) = keys_range.lines(self.depth).filter(|_| rows <= MAX_DIRECT_ROWS) {
@@ -243,13 +318,14 @@ impl Attention<'_> {
         for number in 0..rows {
             let (position, _) = group.row(number);
             let row = scores.get_mut(number * keys..(number + 1) * keys).ok_or(ShapeMismatch)?;
-            if let Some((scalar_type, bytes)) = self.mask {
+            if let Some(Mask { scalar_type, bytes, step }) = self.mask {
                 let mask = mask.get_mut(..keys).ok_or(ShapeMismatch)?;
-                load(scalar_type, bytes, (position * self.keys + first) as isize, 1, mask);
+                let at = sample.row * step + position * self.k.order.positions + first;
+                load(scalar_type, bytes, at as isize, 1, mask);
                 row.iter_mut().zip(mask).for_each(|(score, mask)| *score += *mask);
             }
-            if let Some(start) = self.causal {
-                let seen = (start + position + 1).saturating_sub(first);
+            if self.is_causal {
+                let seen = (sample.start + position + 1).saturating_sub(first);
                 row.iter_mut().skip(seen).for_each(|score| *score = f32::NEG_INFINITY);
             }
             let (Some(max), Some(total)) = (max.get_mut(number), total.get_mut(number)) else {

@@ -1,8 +1,9 @@
 //! `custom_sdpa` and related operators.
 
 use super::cache::{check as check_cache, first_position, write};
-use super::flash::{Attention, Order, QuantParams, Vectors, slot_len};
-use super::four;
+use super::contiguous_of_rank;
+use super::flash::{Attention, Mask, Order, QuantParams, Samples, Vectors, slot_len};
+use super::slots::checked;
 use crate::compute::simd::Tier;
 use crate::machine;
 use crate::number::unsupported;
@@ -89,6 +90,33 @@ kernels! { ATTENTION:
             })
         },
     );
+    /// `torchlet::slots_sdpa.out(query, key, value, slots, starts, attn_mask, dropout_p,
+    /// is_causal, scale, out)`: `llama::custom_sdpa` of several rows, each over a slot of the
+    /// caches and from a position of its own. Queries are
+    /// `[row, batch, position, head, depth]`, the caches `[slot, batch, position, head, depth]`,
+    /// `slots` and `starts` `[row]`. The mask is `[query, key]` for all rows, or
+    /// `[row, query, key]`.
+    SLOTS_SDPA_OUT = Kernel::new(
+        "torchlet::slots_sdpa.out",
+        &[
+            Tensor, Tensor, Tensor, Tensor, Tensor, OptionalTensor, Float, Bool, OptionalFloat, Out,
+        ],
+        |ctx| {
+            let rows = ctx.info(0)?.size(0);
+            for arg in [3, 4] {
+                let info = ctx.info(arg)?;
+                of_type(arg, &info, ScalarType::Long)?;
+                contiguous(arg, &info)?;
+                if info.rank() != 1 || info.size(0) != rows {
+                    return Err(bad(arg, "expected a slot and a position for each row of queries"));
+                }
+            }
+            prepare(ctx, SLOTS_SDPA, |ctx| {
+                let (k, v) = (ctx.tensor(1)?, ctx.tensor(2)?);
+                attend(ctx, SLOTS_SDPA, [k, v], false)
+            })
+        },
+    );
 }
 
 /// Argument indices. Mask, dropout, causality and scale are consecutive.
@@ -103,6 +131,7 @@ struct ArgIndices {
 
 const WITH_CACHE: ArgIndices = ArgIndices { q: 0, k: 3, v: 4, start: 5, out: 11 };
 const QUANTIZED: ArgIndices = ArgIndices { q: 0, k: 1, v: 2, start: 3, out: 15 };
+const SLOTS_SDPA: ArgIndices = ArgIndices { q: 0, k: 1, v: 2, start: 4, out: 9 };
 /// Zero points of the queries; their scales follow, then those of keys and values.
 const FIRST_ZERO_POINTS: usize = 8;
 
@@ -113,6 +142,11 @@ impl ArgIndices {
         self.start + if self.out == WITH_CACHE.out { 2 } else { 1 }
     }
 
+    /// Number of dims before those of a sample.
+    fn outer(self) -> usize {
+        usize::from(self.out == SLOTS_SDPA.out)
+    }
+
     /// Whether heads precede positions.
     fn heads_first(self, args: &Arguments) -> Result<bool, KernelError> {
         if self.out == QUANTIZED.out { args.bool(14) } else { Ok(false) }
@@ -120,8 +154,9 @@ impl ArgIndices {
 }
 
 fn order(info: &TensorInfo, heads_first: bool) -> Order {
-    let (positions, heads) = if heads_first { (2, 1) } else { (1, 2) };
-    Order { heads: info.size(heads), positions: info.size(positions), heads_first }
+    let dim = |from_end: usize| info.rank().checked_sub(from_end).map_or(0, |dim| info.size(dim));
+    let (positions, heads) = if heads_first { (dim(2), dim(3)) } else { (dim(3), dim(2)) };
+    Order { heads, positions, heads_first }
 }
 
 fn prepare(
@@ -129,7 +164,10 @@ fn prepare(
     args: ArgIndices,
     invoke: torchlet_core::InvokeFn,
 ) -> Result<Plan, KernelError> {
-    let [q, k, v] = [four(ctx, args.q)?, four(ctx, args.k)?, four(ctx, args.v)?];
+    let outer = args.outer();
+    let rank = 4 + outer;
+    let [q, k, v] = [args.q, args.k, args.v].map(|arg| contiguous_of_rank(ctx, arg, rank));
+    let ([q, k, v], depth) = ([q?, k?, v?], rank - 1);
     let heads_first = args.heads_first(ctx)?;
     let is_quantized = args.out == QUANTIZED.out && q.scalar_type == ScalarType::Char;
     let floats = [ScalarType::Float, ScalarType::Half, ScalarType::BFloat16];
@@ -137,7 +175,7 @@ fn prepare(
         return Err(unsupported(args.q, q.scalar_type));
     }
     let threads = ctx.threads().max(1);
-    let slot = slot_len(machine::tier(ctx), q.size(3))?;
+    let slot = slot_len(machine::tier(ctx), q.size(depth))?;
     let len = slot
         .checked_mul(threads)
         .ok_or(bad(args.q, "head size: its scratch memory exceeds the address space"))?;
@@ -145,8 +183,11 @@ fn prepare(
     ctx.scratch_at_most(scratch);
     for (arg, info) in [(args.k, &k), (args.v, &v)] {
         of_type(arg, info, q.scalar_type)?;
-        if info.size(3) != q.size(3) || info.size(0) != q.size(0) {
+        if info.size(depth) != q.size(depth) || info.size(outer) != q.size(outer) {
             return Err(bad(arg, "batch size or head size differs from that of the query"));
+        }
+        if outer > 0 && info.size(0) != k.size(0) {
+            return Err(bad(arg, "number of slots differs from that of the key"));
         }
     }
     let (queries, keys, values) =
@@ -162,7 +203,8 @@ fn prepare(
     }
     let mask = args.mask();
     if let Some(info) = ctx.optional_info(mask)? {
-        if info.rank() != 2 {
+        let is_per_row = outer > 0 && info.rank() == 3;
+        if info.rank() != 2 && !is_per_row {
             return Err(KernelError::rank(mask, info.rank()));
         }
         if !floats.contains(&info.scalar_type) {
@@ -172,7 +214,13 @@ fn prepare(
         if ctx.bool(mask + 2)? {
             return Err(bad(mask, "expected no mask, because attention is causal"));
         }
-        if info.size(0) != queries.positions || info.size(1) != keys.positions {
+        let (row, sizes) = info.sizes.split_at(usize::from(is_per_row));
+        let fits = |size: &i32, wanted: usize| usize::try_from(*size) == Ok(wanted);
+        let fit = match sizes {
+            [a, b] => fits(a, queries.positions) && fits(b, keys.positions),
+            _ => false,
+        };
+        if !fit || row.iter().any(|rows| !fits(rows, q.size(0))) {
             return Err(bad(mask, "expected shape [query positions, key positions]"));
         }
     }
@@ -252,23 +300,37 @@ fn attend<'c>(
     let mask = ctx.optional_tensor(args.mask())?;
     let (queries, all) = (q_vectors.order.positions, k_vectors.order.positions);
     let last_start = all.checked_sub(queries);
-    let start = usize::try_from(ctx.int(args.start)?).ok();
-    let fits = |start: &usize| mask.is_some() || last_start.is_some_and(|last| *start <= last);
-    let start = start.filter(fits);
-    let start = start.ok_or(bad(
-        args.start,
-        "start position is negative, or the queries exceed the cache from there on",
-    ))?;
-    let depth = q.size(3);
+    let start = |start: i64| {
+        let start = usize::try_from(start).ok();
+        let fits = |start: &usize| mask.is_some() || last_start.is_some_and(|last| *start <= last);
+        start.filter(fits).ok_or(bad(
+            args.start,
+            "start position is negative, or the queries exceed the cache from there on",
+        ))
+    };
+    let samples = if args.out == SLOTS_SDPA.out {
+        let starts: &[i64] = ctx.tensor(args.start)?.data()?;
+        starts.iter().try_for_each(|it| start(*it).map(drop))?;
+        let slots = checked(&ctx.tensor(args.start - 1)?, args.start - 1, k.size(0))?;
+        Samples::Slots { batch: q.size(1), slots, starts }
+    } else {
+        Samples::Same { start: start(ctx.int(args.start)?)? }
+    };
+    let depth = q.size(q.rank().saturating_sub(1));
     let scale = ctx.optional_float(args.mask() + 3)?;
+    let mask_step = |mask: &TensorRef| if mask.rank() == 3 { queries * all } else { 0 };
     let attention = Attention {
         q: q_vectors,
         k: k_vectors,
         v: v_vectors,
         depth,
-        keys: if mask.is_some() { all } else { start + queries },
-        causal: ctx.bool(args.mask() + 2)?.then_some(start),
-        mask: mask.as_ref().map(|mask| (mask.scalar_type, mask.bytes())),
+        samples,
+        is_causal: ctx.bool(args.mask() + 2)?,
+        mask: mask.as_ref().map(|mask| Mask {
+            scalar_type: mask.scalar_type,
+            bytes: mask.bytes(),
+            step: mask_step(mask),
+        }),
         scale: scale.unwrap_or_else(|| 1.0 / libm::sqrt(depth as f64)) as f32,
     };
     let slot = slot_len(Tier::detect(), depth)?;

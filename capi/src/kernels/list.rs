@@ -475,6 +475,8 @@ super::symbols! {
     torchlet_kernel_quantized_decomposed_quantize_per_tensor_Tensor_out = "quantized_decomposed::quantize_per_tensor.Tensor_out";
     torchlet_kernel_quantized_decomposed_quantize_per_tensor_out = "quantized_decomposed::quantize_per_tensor.out";
     torchlet_kernel_quantized_decomposed_quantize_per_token_out = "quantized_decomposed::quantize_per_token.out";
+    torchlet_kernel_torchlet_slots_put_out = "torchlet::slots_put.out";
+    torchlet_kernel_torchlet_slots_sdpa_out = "torchlet::slots_sdpa.out";
     torchlet_kernel_tosa_arithmetic_right_shift_out = "tosa::arithmetic_right_shift.out";
     torchlet_kernel_tosa_avg_pool2d_out = "tosa::avg_pool2d.out";
     torchlet_kernel_tosa_clz_out = "tosa::clz.out";

@@ -1,5 +1,7 @@
 //! `torchlet bench-llm`.
 
+mod sequences;
+
 use super::bandwidth::bandwidth;
 use super::generate::peak_memory;
 use super::options::{BenchLlmArguments, LanguageOptions, TokenOptions};
@@ -94,6 +96,12 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
     }
     if prompts.is_empty() {
         return Err(Failure::new("nothing to measure: all prompts were skipped"));
+    }
+    if let (Some(prompt), false) = (prompts.first(), arguments.sequences.is_empty()) {
+        // The memory of the model above is not needed any more.
+        drop(runner);
+        sequences::bench(arguments, &language, prompt)?;
+        return Ok(());
     }
     if let Some(rate) = memory_rate.filter(|_| !arguments.json) {
         anstream::println!("{threads} threads read {:.1} GB/s from memory", rate / 1e9);

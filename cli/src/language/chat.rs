@@ -13,7 +13,7 @@ const HELP: &str = "/reset starts a new conversation, /stats shows statistics of
 
 /// Chats with a model; each line of input is a message.
 pub(crate) fn chat(arguments: &ChatArguments) -> Result<(), Failure> {
-    let mut runner = open_with_template(&arguments.language, &arguments.template)?;
+    let mut runner = open_with_template(&arguments.language, &arguments.template, 1)?;
     runner.chat_template()?;
     stop_on_interrupt(runner.stop_handle())?;
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();

@@ -122,10 +122,12 @@ fn open(options: &LanguageOptions) -> Result<Runner, Failure> {
 fn open_with_template(
     options: &LanguageOptions,
     template_options: &TemplateOptions,
+    sequences: usize,
 ) -> Result<Runner, Failure> {
     let arguments = template_options.arguments()?;
     let path = needed_tokenizer_file(&options.program, &options.tokens)?;
-    let mut runner = runner(options, Tokenizer::load(&path)?)?;
+    let tokenizer = Tokenizer::load(&path)?;
+    let mut runner = runner_for(options, tokenizer, Purpose { sequences, profiler: None })?;
     runner.set_template_arguments(arguments);
     runner.set_messages_are_text(!template_options.control_tokens_in_messages);
     let beside = TEMPLATES.map(|name| path.with_file_name(name));
@@ -142,27 +144,43 @@ fn open_with_template(
 }
 
 fn runner(options: &LanguageOptions, tokenizer: Tokenizer) -> Result<Runner, Failure> {
-    runner_with_profiler(options, tokenizer, None)
+    runner_for(options, tokenizer, Purpose { sequences: 1, profiler: None })
 }
 
-/// Like [`runner`], with an optional profiler.
-fn runner_with_profiler(
+/// What a runner is used for.
+struct Purpose {
+    /// Number of sessions that share runs.
+    sequences: usize,
+    profiler: Option<Arc<Profiler>>,
+}
+
+/// Like [`runner`], for a purpose.
+fn runner_for(
     options: &LanguageOptions,
     tokenizer: Tokenizer,
-    profiler: Option<Arc<Profiler>>,
+    Purpose { sequences, profiler }: Purpose,
 ) -> Result<Runner, Failure> {
     let start = Instant::now();
+    let is_sharded = !options.pieces.shard.is_empty();
+    if is_sharded && sequences > 1 {
+        anstream::eprintln!("sessions do not share runs: the model is split into several programs");
+    }
+    let sequences = if is_sharded { 1 } else { sequences };
     let open = |path: &Path| -> Result<Module, Failure> {
         let builder = model::builder(&options.program.model_options)?;
         let builder = match &profiler {
             Some(profiler) => builder.event_tracer(profiler.clone()),
             None => builder,
         };
-        Ok(builder.load(path)?)
+        let module = builder.sequences(sequences).load(path)?;
+        if let Some(why) = module.sequences_error() {
+            anstream::eprintln!("sessions do not share runs: {why}");
+        }
+        Ok(module)
     };
     let module = open(&options.program.model)?;
     let overrides = options.overrides();
-    if options.pieces.shard.is_empty() {
+    if !is_sharded {
         let opened = start.elapsed();
         return Ok(Runner::new(module, tokenizer, &overrides)?.with_load_time(opened));
     }

@@ -327,6 +327,11 @@ pub(crate) struct BenchLlmArguments {
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
+    /// Also measure these numbers of sessions that share runs, each with a prompt of the first
+    /// length
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) sequences: Vec<u16>,
     /// Also measure the memory read bandwidth with the same number of threads
     #[arg(long)]
     pub(crate) bandwidth: bool,

@@ -1,7 +1,7 @@
 //! Profiles of prefill and decode for `torchlet bench-llm --parts`.
 
 use super::options::LanguageOptions;
-use super::runner_with_profiler;
+use super::{Purpose, runner_for};
 use crate::failure::Failure;
 use crate::terminal::duration;
 use std::collections::BTreeMap;
@@ -30,7 +30,8 @@ pub(super) struct Part {
 impl Parts {
     pub(super) fn open(options: &LanguageOptions) -> Result<Self, Failure> {
         let profiler = Arc::new(Profiler::new());
-        let runner = runner_with_profiler(options, Tokenizer::empty(), Some(profiler.clone()))?;
+        let purpose = Purpose { sequences: 1, profiler: Some(profiler.clone()) };
+        let runner = runner_for(options, Tokenizer::empty(), purpose)?;
         Ok(Parts { profiler, runner })
     }
 

@@ -3,6 +3,7 @@
 
 mod answers;
 mod models;
+mod sequences;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,8 +1,10 @@
 //! Graphs of front ends, prepared to become calls of kernels.
 
+#[cfg(any(feature = "pt2", feature = "lazy"))]
 use crate::budget::Computed;
 use crate::error::Error;
 use crate::graph::{Graph, Node, Value, ValueId};
+#[cfg(any(feature = "pt2", feature = "lazy"))]
 use crate::lower::portable::{self, VaryingDims};
 use crate::operators::Operator;
 use crate::passes::{dead, verify};
@@ -11,12 +13,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// Maximum number of times that rules apply to the results of rules.
+#[cfg(any(feature = "pt2", feature = "lazy"))]
 const ROUNDS: usize = 4;
 
 /// Lowers composite operators until all calls have kernels, and checks the graph.
 ///
 /// # Errors
 /// Calls have no kernel; the message lists all of them. Or the graph is inconsistent.
+#[cfg(any(feature = "pt2", feature = "lazy"))]
 pub(super) fn lower(
     graph: &mut Graph<'_>,
     varying: &VaryingDims,
@@ -28,6 +32,14 @@ pub(super) fn lower(
             break;
         }
     }
+    check(graph)
+}
+
+/// Removes unused calls, and checks that all others have kernels.
+///
+/// # Errors
+/// Calls have no kernel; the message lists all of them. Or the graph is inconsistent.
+pub(crate) fn check(graph: &mut Graph<'_>) -> Result<(), Error> {
     dead::run(graph);
     let lacks = |node: &&Node| node.operator.instruction().is_none();
     let lacking: BTreeSet<&str> =
@@ -41,7 +53,7 @@ pub(super) fn lower(
 
 /// Inserts a copy where an output or a new state is itself an input, a constant or a state: outputs
 /// have memory of their own, and state may be overwritten before it is read.
-pub(super) fn copy_given_values(graph: &mut Graph<'_>, written: BTreeSet<ValueId>) {
+pub(crate) fn copy_given_values(graph: &mut Graph<'_>, written: BTreeSet<ValueId>) {
     let mut made = written;
     let results = graph
         .nodes

@@ -6,8 +6,7 @@ pub(crate) mod delegate;
 mod formats;
 mod header;
 pub(crate) mod joined;
-#[cfg(any(feature = "pt2", feature = "lazy"))]
-mod kernels;
+pub(crate) mod kernels;
 mod numbers;
 mod optional;
 mod origins;

@@ -35,9 +35,13 @@ operators! {
         query: Tensor, key: Tensor, value: Tensor, start_pos: Int,
         attn_mask: OptionalTensor = None, dropout_p: Float = 0.0, is_causal: Bool = false,
         scale: OptionalFloat = None
-    }) = llama::custom_sdpa.default <- out { cost: Cost::Attention { keys: 1, dim: 1 } };
+    }) = llama::custom_sdpa.default <- out {
+        cost: Cost::Attention { keys: 1, dim: 1 }, batching: Batching::CachedAttention
+    };
     LLAMA_FALLBACK(UnaryArgs) = llama::fallback.default <- out;
-    LLAMA_FAST_HADAMARD_TRANSFORM(mat: Tensor) = llama::fast_hadamard_transform.default <- out;
+    LLAMA_FAST_HADAMARD_TRANSFORM(mat: Tensor) = llama::fast_hadamard_transform.default <- out {
+        batching: Batching::Leading(ArgumentSet::of(&[0]))
+    };
     LLAMA_GATED_DELTA_RULE(
         query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor,
         initial_state: Tensor
@@ -48,7 +52,9 @@ operators! {
         dim: Int, group_size: Int, weight_nbit: Int, score_func: Str, route_scale: Float
     ) = llama::quantized_moe_ffn.default <- out { folds: false };
     LLAMA_UPDATE_CACHE(UpdateCacheArgs { value: Tensor, cache: Tensor, start_pos: Int })
-        = llama::update_cache.default { writes: ArgumentSet::of(&[1]) };
+        = llama::update_cache.default {
+        writes: ArgumentSet::of(&[1]), batching: Batching::CacheUpdate
+    };
     SDPA_WITH_KV_CACHE(SdpaWithKvCacheArgs {
         query: Tensor, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor,
         start_pos: Int, seq_len: Int, attn_mask: OptionalTensor = None, dropout_p: Float = 0.0,
@@ -62,7 +68,17 @@ operators! {
         offset: OptionalInt = None
     }) = "torchlet.attention"
         { narrow_inputs: 3, cost: Cost::Attention { keys: 1, dim: 2 }, shape: Shape::Attention };
+    SLOTS_PUT(SlotsPutArgs {
+        state: Tensor, slots: Tensor, positions: OptionalTensor, value: Tensor, dim: Int
+    }) = "torchlet.slots_put" <- "torchlet::slots_put.out" { updates_input: true };
+    SLOTS_SDPA(SlotsSdpaArgs {
+        query: Tensor, key: Tensor, value: Tensor, slots: Tensor, starts: Tensor,
+        attn_mask: OptionalTensor, dropout_p: Float, is_causal: Bool, scale: OptionalFloat
+    }) = "torchlet.slots_sdpa" <- "torchlet::slots_sdpa.out"
+        { cost: Cost::Attention { keys: 1, dim: 2 } };
     ROTARY(RotaryArgs { input: Tensor, cosine: Tensor, sine: Tensor, form: Int })
         = "torchlet.rotary";
-    UPDATE_CACHE(UpdateCacheArgs) = "update_cache.default" { writes: ArgumentSet::of(&[1]) };
+    UPDATE_CACHE(UpdateCacheArgs) = "update_cache.default" {
+        writes: ArgumentSet::of(&[1]), batching: Batching::CacheUpdate
+    };
 }

@@ -12,8 +12,10 @@ operators! {
     CONVOLUTION(ConvolutionArgs {
         input: Tensor, weight: Tensor, bias: OptionalTensor, stride: Ints, padding: Ints,
         dilation: Ints, transposed: Bool, output_padding: Ints, groups: Int
-    }) = aten::convolution.default <- out
-        { prepacks_weights: true, weights: Some(1), cost: Cost::Convolution };
+    }) = aten::convolution.default <- out {
+        prepacks_weights: true, weights: Some(1), cost: Cost::Convolution,
+        batching: Batching::Folded(ArgumentSet::of(&[0]))
+    };
     CONVOLUTION_BACKWARD(
         grad_output: Tensor, input: Tensor, weight: Tensor, bias_sizes: OptionalInts,
         stride: Ints, padding: Ints, dilation: Ints, transposed: Bool, output_padding: Ints,

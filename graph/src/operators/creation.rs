@@ -37,7 +37,7 @@ operators! {
         device: OptionalDevice = None, pin_memory: OptionalBool = None
     ) = aten::eye.m <- m_out without 2..6;
     FILL_SCALAR(FillArgs { input: Tensor, value: Scalar }) = aten::fill.Scalar <- Scalar_out
-        { range: Range::Argument(1) };
+        { range: Range::Argument(1), batching: Batching::Broadcast };
     FILL_TENSOR(input: Tensor, value: Tensor) = aten::fill.Tensor <- Tensor_out;
     FULL(FullArgs {
         size: Ints, fill_value: Scalar, dtype: OptionalDtype = None,
@@ -48,8 +48,10 @@ operators! {
         input: Tensor, fill_value: Scalar, dtype: OptionalDtype = None,
         layout: OptionalLayout = None, device: OptionalDevice = None,
         pin_memory: OptionalBool = None, memory_format: OptionalMemoryFormat = None
-    }) = aten::full_like.default <- out without 2..6
-        { layout: MemoryLayout::MemoryFormat(6), range: Range::Argument(1) };
+    }) = aten::full_like.default <- out without 2..6 {
+        layout: MemoryLayout::MemoryFormat(6), range: Range::Argument(1),
+        batching: Batching::Broadcast
+    };
     NEW_EMPTY_STRIDED(
         input: Tensor, size: Ints, stride: Ints, dtype: OptionalDtype = None,
         layout: OptionalLayout = None, device: OptionalDevice = None,
@@ -63,11 +65,14 @@ operators! {
         input: Tensor, dtype: OptionalDtype = None, layout: OptionalLayout = None,
         device: OptionalDevice = None, pin_memory: OptionalBool = None,
         memory_format: OptionalMemoryFormat = None
-    }) = aten::ones_like.default <- out without 1..5 { range: Range::Within(1, 1) };
+    }) = aten::ones_like.default <- out without 1..5 {
+        range: Range::Within(1, 1), batching: Batching::Broadcast
+    };
     SCALAR_TENSOR(ScalarTensorArgs {
         s: Scalar, dtype: OptionalDtype = None, layout: OptionalLayout = None,
         device: OptionalDevice = None, pin_memory: OptionalBool = None
-    }) = aten::scalar_tensor.default <- out without 1..5 { range: Range::Argument(0) };
+    }) = aten::scalar_tensor.default <- out without 1..5
+        { range: Range::Argument(0), batching: Batching::Filled };
     TRIL_INDICES(
         row: Int, col: Int, offset: Int = 0, dtype: OptionalDtype = 4,
         layout: OptionalLayout = None, device: OptionalDevice = None,
@@ -80,7 +85,7 @@ operators! {
     ) = aten::triu_indices.default <- out without 3..7;
     ZEROS(OnesArgs) = aten::zeros.default <- out without 1..5 { range: Range::Within(0, 0) };
     ZEROS_LIKE(OnesLikeArgs) = aten::zeros_like.default <- out without 1..5
-        { range: Range::Within(0, 0) };
+        { range: Range::Within(0, 0), batching: Batching::Broadcast };
     DIM_ORDER_OPS_EMPTY_DIM_ORDER(
         size: Ints, dtype: OptionalDtype = None, layout: OptionalLayout = None,
         device: OptionalDevice = None, pin_memory: OptionalBool = None,

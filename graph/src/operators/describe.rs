@@ -16,7 +16,8 @@
 //! - After `<-`: the overload that instructions call, or its whole name as a string.
 //!   `without 1..5`: the overload lacks these parameters, because its output has them (dtype,
 //!   device and so on).
-//! - The [`Traits`] that differ from [`Traits::DEFAULT`].
+//! - The [`Traits`] that differ from those of the family: [`Traits::DEFAULT`], unless the family
+//!   names others, as in `elementwise: ELEMENTWISE;`.
 
 use super::ValueId;
 use crate::error::Error;
@@ -137,6 +138,10 @@ impl Traits {
         is_symbolic: false,
         batching: Batching::Unspecified,
     };
+
+    /// The traits of element-wise operators.
+    pub(super) const ELEMENTWISE: Traits =
+        Traits { batching: Batching::Broadcast, ..Traits::DEFAULT };
 
     /// Whether a call writes to its arguments: calls cannot move past it.
     pub fn writes_arguments(&self) -> bool {
@@ -383,12 +388,61 @@ pub(crate) enum Integers {
     Always,
 }
 
-/// Rule for evaluating several samples at once over an added leading dim, like `vmap`.
+/// Rule for evaluating several samples at once over an added leading dim, like `vmap`. A call whose
+/// arguments are the same for all samples needs no rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Batching {
     /// No rule.
     Unspecified,
+    /// Element-wise over tensors that broadcast.
+    Broadcast,
+    /// Like [`Broadcast`](Self::Broadcast), with the shape of the first argument.
+    Into,
+    /// The operator repeats over the leading dims of these arguments. All other tensors must be the
+    /// same for all samples.
+    Leading(ArgumentSet),
+    /// The operator repeats over the first dim of these arguments, which the samples extend. All
+    /// other tensors must be the same for all samples.
+    Folded(ArgumentSet),
+    /// These arguments are dims of the tensors.
+    Dims(ArgumentSet),
+    /// The second argument lists all dims, permuted.
+    Permutation,
+    /// The second argument has a number for each dim of the output.
+    Sizes(FirstSize),
+    /// `select` or `slice`: the dim follows the tensor. The position may differ from sample to
+    /// sample.
+    Selection,
+    /// Elements of the first argument at indices.
+    Index,
+    /// `index_put`, also to the state of samples.
+    IndexPut,
+    /// Writes to a KV cache, from a position on.
+    CacheUpdate,
+    /// Attention over KV caches.
+    CachedAttention,
+    /// Arithmetic on integers, which may differ from sample to sample.
+    Integers,
+    /// Reads an integer from a tensor.
+    Integer,
+    /// A tensor without dims, from an integer.
+    Filled,
+    /// Reads a size.
+    Size,
+    /// An assertion. It is dropped if it concerns values that differ from sample to sample.
+    Check,
+}
+
+/// The number that [`Batching::Sizes`] adds for the leading dim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstSize {
+    /// The number of samples.
+    Batch,
+    /// -1, which keeps the size of the argument.
+    Kept,
+    /// 1: the samples are not repeated.
+    Once,
 }
 
 /// Parameter of an operator's schema.
@@ -489,7 +543,8 @@ impl From<ArgumentCount> for Error {
 
 /// Defines the operators of a family and the structures of their arguments.
 macro_rules! operators {
-    ($family:ident; $(
+    ($family:ident; $($entries:tt)*) => { operators! { $family: DEFAULT; $($entries)* } };
+    ($family:ident: $base:ident; $(
         $constant:ident $schema:tt =
         $($name:literal)? $($space:ident :: $function:ident . $overload:ident)?
         $(<- $($instruction:literal)? $($out:ident)? $(without $first:literal .. $end:literal)?)?
@@ -525,7 +580,7 @@ macro_rules! operators {
                 ),
                 lacking: operators!(@lacking $($($first $end)?)?),
                 arguments: operators!(@arguments $schema),
-                traits: Traits { $($($field: $value,)*)? ..Traits::DEFAULT },
+                traits: Traits { $($($field: $value,)*)? ..Traits::$base },
             }
         ),*];
 

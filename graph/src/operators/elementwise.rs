@@ -4,7 +4,7 @@ use super::describe::*;
 use super::*;
 
 operators! {
-    elementwise;
+    elementwise: ELEMENTWISE;
     LSHIFT_SCALAR(BinaryScalarArgs { input: Tensor, other: Scalar }) = aten::__lshift__.Scalar
         <- Scalar_out { range: Range::ShiftedLeft };
     LSHIFT_TENSOR(BinaryArgs { input: Tensor, other: Tensor }) = aten::__lshift__.Tensor
@@ -107,7 +107,8 @@ operators! {
         elementwise: ArgumentSet::of(&[0]), is_unary_function: true, narrow_inputs: 1,
         cost: Cost::Function, shape: Shape::Same
     };
-    GLU(input: Tensor, dim: Int = -1) = aten::glu.default <- out;
+    GLU(input: Tensor, dim: Int = -1) = aten::glu.default <- out
+        { batching: Batching::Dims(ArgumentSet::of(&[1])) };
     GT_SCALAR(BinaryScalarArgs) = aten::gt.Scalar <- Scalar_out
         { saturation: Saturation::Compared };
     GT_TENSOR(BinaryArgs) = aten::gt.Tensor <- Tensor_out { saturation: Saturation::Compared };

@@ -33,23 +33,27 @@ operators! {
         sparse: Bool = false
     }) = aten::embedding.default <- out {
         weights: Some(0), cost: Cost::Selection, range: Range::Selected,
-        saturation: Saturation::Index(1)
-    };
+        saturation: Saturation::Index(1), batching: Batching::Leading(ArgumentSet::of(&[1])) };
     EMBEDDING_DENSE_BACKWARD(
         grad_output: Tensor, indices: Tensor, num_weights: Int, padding_idx: Int,
         scale_grad_by_freq: Bool
     ) = aten::embedding_dense_backward.default <- out { folds: false };
     GATHER(GatherArgs { input: Tensor, dim: Int, index: Tensor, sparse_grad: Bool = false })
-        = aten::gather.default <- out
-        { cost: Cost::Selection, range: Range::Selected, saturation: Saturation::Index(2) };
+        = aten::gather.default <- out {
+        cost: Cost::Selection, range: Range::Selected, saturation: Saturation::Index(2),
+        batching: Batching::Dims(ArgumentSet::of(&[1]))
+    };
     INDEX_TENSOR(IndexArgs { input: Tensor, indices: OptionalTensors }) = aten::index.Tensor
         <- Tensor_out {
         data_dependent: DataDependent::Masks, moves_elements: true, narrow_inputs: 1,
-        cost: Cost::Selection, range: Range::Selected, saturation: Saturation::Index(1)
+        cost: Cost::Selection, range: Range::Selected, saturation: Saturation::Index(1),
+        batching: Batching::Index
     };
     INDEX_PUT(IndexPutArgs {
         input: Tensor, indices: OptionalTensors, values: Tensor, accumulate: Bool = false
-    }) = aten::index_put.default <- out { updates_input: true, saturation: Saturation::Index(1) };
+    }) = aten::index_put.default <- out {
+        updates_input: true, saturation: Saturation::Index(1), batching: Batching::IndexPut
+    };
     INDEX_PUT_ATEN(IndexPutArgs) = aten::index_put_.default <- "aten::index_put_"
         { writes: ArgumentSet::of(&[0]), outputs: Outputs::InPlace };
     INDEX_REDUCE(
@@ -59,12 +63,13 @@ operators! {
     INDEX_SELECT(IndexSelectArgs { input: Tensor, dim: Int, index: Tensor })
         = aten::index_select.default <- out {
         moves_elements: true, narrow_inputs: 1, cost: Cost::Selection, range: Range::Selected,
-        saturation: Saturation::Index(2)
-    };
+        saturation: Saturation::Index(2), batching: Batching::Index };
     KTHVALUE(input: Tensor, k: Int, dim: Int = -1, keepdim: Bool = false) = aten::kthvalue.default
         <- values;
     MASKED_FILL_SCALAR(MaskedFillArgs { input: Tensor, mask: Tensor, value: Scalar })
-        = aten::masked_fill.Scalar <- Scalar_out { range: Range::Either(0, 2) };
+        = aten::masked_fill.Scalar <- Scalar_out {
+        range: Range::Either(0, 2), batching: Batching::Broadcast
+    };
     MASKED_SCATTER(MaskedScatterArgs { input: Tensor, mask: Tensor, source: Tensor })
         = aten::masked_scatter.default <- out { range: Range::Either(0, 2) };
     MASKED_SELECT(input: Tensor, mask: Tensor) = aten::masked_select.default <- out
@@ -86,17 +91,23 @@ operators! {
         input: Tensor, dim: Int, index: Tensor, src: Tensor, reduce: Str
     }) = aten::scatter.reduce <- reduce_out { folds: false, saturation: Saturation::Index(2) };
     SCATTER_SRC(ScatterArgs { input: Tensor, dim: Int, index: Tensor, src: Tensor })
-        = aten::scatter.src <- src_out
-        { updates_input: true, range: Range::Either(0, 3), saturation: Saturation::Index(2) };
+        = aten::scatter.src <- src_out {
+        updates_input: true, range: Range::Either(0, 3), saturation: Saturation::Index(2),
+        batching: Batching::Dims(ArgumentSet::of(&[1]))
+    };
     SCATTER_VALUE(ScatterValueArgs { input: Tensor, dim: Int, index: Tensor, value: Scalar })
-        = aten::scatter.value <- value_out
-        { updates_input: true, range: Range::Either(0, 3), saturation: Saturation::Index(2) };
+        = aten::scatter.value <- value_out {
+        updates_input: true, range: Range::Either(0, 3), saturation: Saturation::Index(2),
+        batching: Batching::Dims(ArgumentSet::of(&[1]))
+    };
     SCATTER_VALUE_REDUCE(ScatterValueReduceArgs {
         input: Tensor, dim: Int, index: Tensor, value: Scalar, reduce: Str
     }) = aten::scatter.value_reduce <- value_reduce_out
         { folds: false, saturation: Saturation::Index(2) };
-    SCATTER_ADD(ScatterArgs) = aten::scatter_add.default <- out
-        { updates_input: true, saturation: Saturation::Index(2) };
+    SCATTER_ADD(ScatterArgs) = aten::scatter_add.default <- out {
+        updates_input: true, saturation: Saturation::Index(2),
+        batching: Batching::Dims(ArgumentSet::of(&[1]))
+    };
     SCATTER_REDUCE_TWO(ScatterReduceTwoArgs {
         input: Tensor, dim: Int, index: Tensor, src: Tensor, reduce: Str,
         include_self: Bool = true
@@ -113,28 +124,42 @@ operators! {
         { range: Range::Insertion(0), saturation: Saturation::ComparedInOrder };
     SELECT_INT(SelectArgs { input: Tensor, dim: Int, index: Int }) = aten::select.int
         { range: Range::Selected };
-    SELECT_COPY_INT(SelectArgs) = aten::select_copy.int <- int_out
-        { moves_elements: true, cost: Cost::Selection, range: Range::Selected };
+    SELECT_COPY_INT(SelectArgs) = aten::select_copy.int <- int_out {
+        moves_elements: true, cost: Cost::Selection, range: Range::Selected,
+        batching: Batching::Selection
+    };
     SELECT_SCATTER(SelectScatterArgs { input: Tensor, src: Tensor, dim: Int, index: Int })
-        = aten::select_scatter.default <- out { updates_input: true, range: Range::Either(0, 1) };
+        = aten::select_scatter.default <- out {
+        updates_input: true, range: Range::Either(0, 1),
+        batching: Batching::Dims(ArgumentSet::of(&[2]))
+    };
     SLICE_TENSOR(SliceArgs {
         input: Tensor, dim: Int = 0, start: OptionalInt = None, end: OptionalInt = None,
         step: Int = 1
     }) = aten::slice.Tensor { range: Range::Selected };
-    SLICE_COPY_TENSOR(SliceArgs) = aten::slice_copy.Tensor <- Tensor_out
-        { moves_elements: true, cost: Cost::Selection, range: Range::Selected };
+    SLICE_COPY_TENSOR(SliceArgs) = aten::slice_copy.Tensor <- Tensor_out {
+        moves_elements: true, cost: Cost::Selection, range: Range::Selected,
+        batching: Batching::Selection
+    };
     SLICE_SCATTER(SliceScatterArgs {
         input: Tensor, src: Tensor, dim: Int = 0, start: OptionalInt = None,
         end: OptionalInt = None, step: Int = 1
-    }) = aten::slice_scatter.default <- out { updates_input: true, range: Range::Either(0, 1) };
+    }) = aten::slice_scatter.default <- out {
+        updates_input: true, range: Range::Either(0, 1),
+        batching: Batching::Dims(ArgumentSet::of(&[2]))
+    };
     SORT(SortArgs { input: Tensor, dim: Int = -1, descending: Bool = false }) = aten::sort.default
-        <- values { range: Range::ValuesAndIndices };
+        <- values {
+        range: Range::ValuesAndIndices, batching: Batching::Dims(ArgumentSet::of(&[1]))
+    };
     SORT_STABLE(SortStableArgs {
         input: Tensor, stable: OptionalBool, dim: Int = -1, descending: Bool = false
     }) = aten::sort.stable <- values_stable { range: Range::ValuesAndIndices };
     TOPK(TopkArgs {
         input: Tensor, k: Int, dim: Int = -1, largest: Bool = true, sorted: Bool = true
-    }) = aten::topk.default <- values { range: Range::ValuesAndIndices };
+    }) = aten::topk.default <- values {
+        range: Range::ValuesAndIndices, batching: Batching::Dims(ArgumentSet::of(&[2]))
+    };
     UNIQUE_CONSECUTIVE(
         input: Tensor, return_inverse: Bool = false, return_counts: Bool = false,
         dim: OptionalInt = None

@@ -19,26 +19,38 @@ operators! {
         sumdim: Ints, unroll_dim: Int = 1
     ) = aten::_trilinear.default <- out { folds: false };
     WEIGHT_INT8PACK_MM(WeightInt8packMmArgs { input: Tensor, mat2: Tensor, scales: Tensor })
-        = aten::_weight_int8pack_mm.default { cost: Cost::Gemm(0) };
+        = aten::_weight_int8pack_mm.default {
+        cost: Cost::Gemm(0), batching: Batching::Folded(ArgumentSet::of(&[0]))
+    };
     ADDBMM(BaddbmmArgs {
         input: Tensor, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
     }) = aten::addbmm.default <- out { folds: false };
     ADDMM(AddmmArgs {
         input: Tensor, mat1: Tensor, mat2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
-    }) = aten::addmm.default <- out
-        { weights: Some(2), cost: Cost::Gemm(1), shape: Shape::Gemm(1) };
+    }) = aten::addmm.default <- out {
+        weights: Some(2), cost: Cost::Gemm(1), shape: Shape::Gemm(1),
+        batching: Batching::Folded(ArgumentSet::of(&[1]))
+    };
     ADDMV(input: Tensor, mat: Tensor, vec: Tensor, beta: Scalar = 1, alpha: Scalar = 1)
         = aten::addmv.default <- out { folds: false };
-    BADDBMM(BaddbmmArgs) = aten::baddbmm.default <- out
-        { cost: Cost::Gemm(1), shape: Shape::Gemm(1) };
-    BMM(MmArgs) = aten::bmm.default <- out
-        { weights: Some(1), cost: Cost::Gemm(0), shape: Shape::Gemm(0) };
+    BADDBMM(BaddbmmArgs) = aten::baddbmm.default <- out {
+        cost: Cost::Gemm(1), shape: Shape::Gemm(1),
+        batching: Batching::Folded(ArgumentSet::of(&[0, 1, 2]))
+    };
+    BMM(MmArgs) = aten::bmm.default <- out {
+        weights: Some(1), cost: Cost::Gemm(0), shape: Shape::Gemm(0),
+        batching: Batching::Folded(ArgumentSet::of(&[0, 1]))
+    };
     DOT(input: Tensor, tensor: Tensor) = aten::dot.default <- out;
     LINEAR(LinearArgs { input: Tensor, weight: Tensor, bias: OptionalTensor = None })
-        = aten::linear.default <- out
-        { prepacks_weights: true, weights: Some(1), cost: Cost::Gemm(0), shape: Shape::Linear };
-    MM(MmArgs) = aten::mm.default <- out
-        { weights: Some(1), cost: Cost::Gemm(0), shape: Shape::Gemm(0) };
+        = aten::linear.default <- out {
+        prepacks_weights: true, weights: Some(1), cost: Cost::Gemm(0), shape: Shape::Linear,
+        batching: Batching::Leading(ArgumentSet::of(&[0]))
+    };
+    MM(MmArgs) = aten::mm.default <- out {
+        weights: Some(1), cost: Cost::Gemm(0), shape: Shape::Gemm(0),
+        batching: Batching::Folded(ArgumentSet::of(&[0]))
+    };
     ET_VK_LINEAR_D_W(LinearDWArgs { d_out: Tensor, x: Tensor }) = et_vk::linear_dW.default;
     ET_VK_LINEAR_DQ8CA_Q4GSW(LinearDq8caQ4gswArgs {
         input: Tensor, input_scales: Tensor, input_zp: Tensor, weights: Tensor,
@@ -47,7 +59,9 @@ operators! {
     ET_VK_LINEAR_Q4GSW(LinearQ4gswArgs {
         input: Tensor, weights: Tensor, weight_scales: Tensor, group_size: Int,
         bias: OptionalTensor = None
-    }) = et_vk::linear_q4gsw.default { cost: Cost::Gemm(0) };
+    }) = et_vk::linear_q4gsw.default {
+        cost: Cost::Gemm(0), batching: Batching::Leading(ArgumentSet::of(&[0]))
+    };
     ET_VK_LINEAR_Q4GSW_BACKWARD(LinearQ4gswBackwardArgs {
         d_out: Tensor, weights: Tensor, weight_scales: Tensor, group_size: Int
     }) = et_vk::linear_q4gsw_backward.default;
@@ -78,8 +92,11 @@ operators! {
     DYNAMIC_LINEAR(DynamicLinearArgs {
         input: Tensor, weights: Tensor, weight_scales: Tensor, weight_sums: Tensor,
         bias: OptionalTensor, bits: Int
-    }) = "torchlet.dynamic_linear" { cost: Cost::Gemm(0), shape: Shape::Linear };
+    }) = "torchlet.dynamic_linear" {
+        cost: Cost::Gemm(0), shape: Shape::Linear,
+        batching: Batching::Leading(ArgumentSet::of(&[0]))
+    };
     LINEAR_INT8(LinearInt8Args {
         input: Tensor, weights: Tensor, weight_scales: Tensor, bias: OptionalTensor, bits: Int
-    }) = "torchlet.linear_int8";
+    }) = "torchlet.linear_int8" { batching: Batching::Leading(ArgumentSet::of(&[0])) };
 }

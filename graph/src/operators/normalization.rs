@@ -10,7 +10,9 @@ operators! {
         running_var: OptionalTensor, momentum: Float, eps: Float
     ) = aten::_batch_norm_no_update.default <- out;
     LOG_SOFTMAX(SoftmaxArgs { input: Tensor, dim: Int, half_to_float: Bool })
-        = aten::_log_softmax.default <- out { narrow_inputs: 1 };
+        = aten::_log_softmax.default <- out {
+        narrow_inputs: 1, batching: Batching::Dims(ArgumentSet::of(&[1]))
+    };
     NATIVE_BATCH_NORM_LEGIT(
         input: Tensor, weight: OptionalTensor, bias: OptionalTensor, running_mean: Tensor,
         running_var: Tensor, training: Bool, momentum: Float, eps: Float
@@ -23,7 +25,9 @@ operators! {
         input: Tensor, weight: OptionalTensor, bias: OptionalTensor, running_mean: Tensor,
         running_var: Tensor, momentum: Float, eps: Float
     }) = aten::_native_batch_norm_legit_no_training.default <- out;
-    SOFTMAX(SoftmaxArgs) = aten::_softmax.default <- out { narrow_inputs: 1, shape: Shape::Same };
+    SOFTMAX(SoftmaxArgs) = aten::_softmax.default <- out {
+        narrow_inputs: 1, shape: Shape::Same, batching: Batching::Dims(ArgumentSet::of(&[1]))
+    };
     NATIVE_DROPOUT(input: Tensor, p: Float, train: OptionalBool)
         = aten::native_dropout.default <- out { is_random: true };
     NATIVE_GROUP_NORM(GroupNormArgs {
@@ -37,11 +41,15 @@ operators! {
     NATIVE_LAYER_NORM(LayerNormArgs {
         input: Tensor, normalized_shape: Ints, weight: OptionalTensor, bias: OptionalTensor,
         eps: Float
-    }) = aten::native_layer_norm.default <- out;
+    }) = aten::native_layer_norm.default <- out {
+        batching: Batching::Leading(ArgumentSet::of(&[0]))
+    };
     NATIVE_LAYER_NORM_BACKWARD(
         grad_out: Tensor, input: Tensor, normalized_shape: Ints, mean: Tensor, rstd: Tensor,
         weight: OptionalTensor, bias: OptionalTensor, output_mask: Bools
     ) = aten::native_layer_norm_backward.default <- out;
     ET_VK_RMS_NORM(RmsNormArgs { input: Tensor, weight: Tensor, eps: Float })
-        = et_vk::rms_norm.default { shape: Shape::Same };
+        = et_vk::rms_norm.default {
+        shape: Shape::Same, batching: Batching::Leading(ArgumentSet::of(&[0]))
+    };
 }

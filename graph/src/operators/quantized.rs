@@ -44,7 +44,9 @@ operators! {
     }) = quantized_decomposed::choose_qparams.tensor <- Tensor_out;
     QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC(ChooseQparamsPerTokenArgs {
         input: Tensor, dtype: Dtype
-    }) = quantized_decomposed::choose_qparams_per_token_asymmetric.default <- out;
+    }) = quantized_decomposed::choose_qparams_per_token_asymmetric.default <- out {
+        batching: Batching::Leading(ArgumentSet::of(&[0]))
+    };
     QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL(DequantizePerChannelArgs {
         input: Tensor, scales: Tensor, zero_points: OptionalTensor, axis: Int, quant_min: Int,
         quant_max: Int, dtype: Dtype, out_dtype: OptionalDtype = None
@@ -53,7 +55,7 @@ operators! {
         input: Tensor, scale: Float, zero_point: Int, quant_min: Int, quant_max: Int,
         dtype: Dtype, out_dtype: OptionalDtype = None
     }) = quantized_decomposed::dequantize_per_tensor.default <- out
-        { elementwise: ArgumentSet::of(&[0]) };
+        { elementwise: ArgumentSet::of(&[0]), batching: Batching::Broadcast };
     QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR_TENSOR(DequantizePerTensorTensorArgs {
         input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: Int, quant_max: Int,
         dtype: Dtype, out_dtype: OptionalDtype = None
@@ -61,31 +63,45 @@ operators! {
     QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TOKEN(DequantizePerTokenArgs {
         input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: Int, quant_max: Int,
         dtype: Dtype, output_dtype: Dtype
-    }) = quantized_decomposed::dequantize_per_token.default <- out;
+    }) = quantized_decomposed::dequantize_per_token.default <- out {
+        batching: Batching::Leading(ArgumentSet::of(&[0, 1, 2]))
+    };
     QUANTIZED_DECOMPOSED_EMBEDDING_2BIT(
         weight: Tensor, weight_scales: Tensor, weight_zero_points: OptionalTensor,
         weight_quant_min: Int, weight_quant_max: Int, indices: Tensor
-    ) = quantized_decomposed::embedding_2bit.default <- out;
+    ) = quantized_decomposed::embedding_2bit.default <- out {
+        batching: Batching::Leading(ArgumentSet::of(&[5]))
+    };
     QUANTIZED_DECOMPOSED_EMBEDDING_2BIT_DTYPE(
         weight: Tensor, weight_scales: Tensor, weight_zero_points: OptionalTensor,
         weight_quant_min: Int, weight_quant_max: Int, indices: Tensor, dtype: OptionalDtype = None
-    ) = quantized_decomposed::embedding_2bit.dtype <- dtype_out;
+    ) = quantized_decomposed::embedding_2bit.dtype <- dtype_out {
+        batching: Batching::Leading(ArgumentSet::of(&[5]))
+    };
     QUANTIZED_DECOMPOSED_EMBEDDING_4BIT(
         weight: Tensor, weight_scales: Tensor, weight_zero_points: OptionalTensor,
         weight_quant_min: Int, weight_quant_max: Int, indices: Tensor
-    ) = quantized_decomposed::embedding_4bit.default <- out;
+    ) = quantized_decomposed::embedding_4bit.default <- out {
+        batching: Batching::Leading(ArgumentSet::of(&[5]))
+    };
     QUANTIZED_DECOMPOSED_EMBEDDING_4BIT_DTYPE(
         weight: Tensor, weight_scales: Tensor, weight_zero_points: OptionalTensor,
         weight_quant_min: Int, weight_quant_max: Int, indices: Tensor, dtype: OptionalDtype = None
-    ) = quantized_decomposed::embedding_4bit.dtype <- dtype_out;
+    ) = quantized_decomposed::embedding_4bit.dtype <- dtype_out {
+        batching: Batching::Leading(ArgumentSet::of(&[5]))
+    };
     QUANTIZED_DECOMPOSED_EMBEDDING_BYTE(
         weight: Tensor, weight_scales: Tensor, weight_zero_points: OptionalTensor,
         weight_quant_min: Int, weight_quant_max: Int, indices: Tensor
-    ) = quantized_decomposed::embedding_byte.default <- out;
+    ) = quantized_decomposed::embedding_byte.default <- out {
+        batching: Batching::Leading(ArgumentSet::of(&[5]))
+    };
     QUANTIZED_DECOMPOSED_EMBEDDING_BYTE_DTYPE(
         weight: Tensor, weight_scales: Tensor, weight_zero_points: OptionalTensor,
         weight_quant_min: Int, weight_quant_max: Int, indices: Tensor, dtype: OptionalDtype = None
-    ) = quantized_decomposed::embedding_byte.dtype <- dtype_out;
+    ) = quantized_decomposed::embedding_byte.dtype <- dtype_out {
+        batching: Batching::Leading(ArgumentSet::of(&[5]))
+    };
     QUANTIZED_DECOMPOSED_QUANTIZE_PER_CHANNEL(
         input: Tensor, scales: Tensor, zero_points: Tensor, axis: Int, quant_min: Int,
         quant_max: Int, dtype: Dtype
@@ -93,7 +109,7 @@ operators! {
     QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR(QuantizePerTensorArgs {
         input: Tensor, scale: Float, zero_point: Int, quant_min: Int, quant_max: Int, dtype: Dtype
     }) = quantized_decomposed::quantize_per_tensor.default <- out
-        { elementwise: ArgumentSet::of(&[0]) };
+        { elementwise: ArgumentSet::of(&[0]), batching: Batching::Broadcast };
     QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR_TENSOR(
         input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: Int, quant_max: Int,
         dtype: Dtype
@@ -101,7 +117,9 @@ operators! {
     QUANTIZED_DECOMPOSED_QUANTIZE_PER_TOKEN(QuantizePerTokenArgs {
         input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: Int, quant_max: Int,
         dtype: Dtype
-    }) = quantized_decomposed::quantize_per_token.default <- out;
+    }) = quantized_decomposed::quantize_per_token.default <- out {
+        batching: Batching::Leading(ArgumentSet::of(&[0, 1, 2]))
+    };
     TORCHAO_CHOOSE_QPARAMS_AFFINE(TorchaoChooseQparamsAffineArgs {
         input: OptionalTensor, mapping_type: Str, block_size: Ints, target_dtype: Dtype,
         quant_min: OptionalScalar = None, quant_max: OptionalScalar = None,
@@ -121,13 +139,18 @@ operators! {
         input: Tensor, kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: Bool
     }) = "torchlet.q8ta_avg_pool2d" { shape: Shape::Pool };
     Q8TA_LOOKUP(LookupArgs { input: Tensor, lut: Tensor }) = "torchlet.q8ta_lookup"
-        { elementwise: ArgumentSet::of(&[0]), shape: Shape::Same };
+        { elementwise: ArgumentSet::of(&[0]), shape: Shape::Same, batching: Batching::Broadcast };
     Q8TA_MUL(Q8taMulArgs {
         a: Tensor, b: Tensor, a_scale: Float, a_zero_point: Int, b_scale: Float,
         b_zero_point: Int, output_scale: Float, output_zero_point: Int
-    }) = "torchlet.q8ta_mul" { elementwise: ArgumentSet::of(&[0, 1]), shape: Shape::Broadcast(2) };
+    }) = "torchlet.q8ta_mul" {
+        elementwise: ArgumentSet::of(&[0, 1]), shape: Shape::Broadcast(2),
+        batching: Batching::Broadcast
+    };
     Q8TA_SOFTMAX(Q8taSoftmaxArgs {
         input: Tensor, input_scale: Float, input_zero_point: Int, dim: Int
     }) = "torchlet.q8ta_softmax" { shape: Shape::Same };
-    ROUNDED_ROWS(UnaryArgs) = "torchlet.rounded_rows";
+    ROUNDED_ROWS(UnaryArgs) = "torchlet.rounded_rows" {
+        batching: Batching::Leading(ArgumentSet::of(&[0]))
+    };
 }

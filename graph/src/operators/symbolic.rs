@@ -6,20 +6,23 @@ use super::*;
 operators! {
     symbolic;
     SYM_ADD(SymBinaryArgs { a: Scalar, b: Scalar }) = "add" <- "executorch_prim::add.Scalar"
-        { integers: Integers::IfArguments, is_symbolic: true };
+        { integers: Integers::IfArguments, is_symbolic: true, batching: Batching::Integers };
     ASSERT_ASYNC_MSG(input: Tensor, assert_msg: Str) = aten::_assert_async.msg <- msg
-        { checks: true };
+        { checks: true, batching: Batching::Check };
     ASSERT_SCALAR(input: Scalar, assert_msg: Str) = aten::_assert_scalar.default
-        <- "aten::_assert_scalar" { checks: true };
+        <- "aten::_assert_scalar" { checks: true, batching: Batching::Check };
     LOCAL_SCALAR_DENSE(UnaryArgs) = aten::_local_scalar_dense.default
         <- "aten::_local_scalar_dense" {
-        data_dependent: DataDependent::Always, integers: Integers::IfArguments, is_symbolic: true
+        data_dependent: DataDependent::Always, integers: Integers::IfArguments, is_symbolic: true,
+        batching: Batching::Integer
     };
     SYM_CONSTRAIN_RANGE(size: Scalar, min: OptionalInt = None, max: OptionalInt = None)
-        = aten::sym_constrain_range.default <- "aten::sym_constrain_range" { checks: true };
+        = aten::sym_constrain_range.default <- "aten::sym_constrain_range" {
+        checks: true, batching: Batching::Check
+    };
     SYM_CONSTRAIN_RANGE_FOR_SIZE(size: Scalar, min: OptionalInt = None, max: OptionalInt = None)
         = aten::sym_constrain_range_for_size.default <- "aten::sym_constrain_range_for_size"
-        { checks: true };
+        { checks: true, batching: Batching::Check };
     SYM_NUMEL(UnaryArgs) = aten::sym_numel.default <- "aten::sym_numel"
         { integers: Integers::Always };
     EXECUTORCH_PRIM_CEIL_SCALAR(a: Scalar) = executorch_prim::ceil.Scalar <- Scalar
@@ -36,7 +39,7 @@ operators! {
     EXECUTORCH_PRIM_LE_SCALAR(SymBinaryArgs) = executorch_prim::le.Scalar <- Scalar;
     EXECUTORCH_PRIM_LT_SCALAR(SymBinaryArgs) = executorch_prim::lt.Scalar <- Scalar;
     EXECUTORCH_PRIM_MOD_SCALAR(a: Int, b: Int) = executorch_prim::mod.Scalar <- Scalar
-        { integers: Integers::IfArguments };
+        { integers: Integers::IfArguments, batching: Batching::Integers };
     EXECUTORCH_PRIM_MOD_INT(a: Int, b: Int) = executorch_prim::mod.int <- int
         { integers: Integers::IfArguments };
     EXECUTORCH_PRIM_NEG_SCALAR(a: Scalar) = executorch_prim::neg.Scalar <- Scalar
@@ -57,11 +60,11 @@ operators! {
     EXECUTORCH_PRIM_TRUNC_SCALAR(a: Scalar) = executorch_prim::trunc.Scalar <- Scalar
         { integers: Integers::Always };
     SYM_FLOORDIV(SymBinaryArgs) = "floordiv" <- "executorch_prim::floordiv.Scalar"
-        { integers: Integers::IfArguments, is_symbolic: true };
+        { integers: Integers::IfArguments, is_symbolic: true, batching: Batching::Integers };
     SYM_MUL(SymBinaryArgs) = "mul" <- "executorch_prim::mul.Scalar"
-        { integers: Integers::IfArguments, is_symbolic: true };
+        { integers: Integers::IfArguments, is_symbolic: true, batching: Batching::Integers };
     SYM_SUB(SymBinaryArgs) = "sub" <- "executorch_prim::sub.Scalar"
-        { integers: Integers::IfArguments, is_symbolic: true };
+        { integers: Integers::IfArguments, is_symbolic: true, batching: Batching::Integers };
     SYM_SIZE_INT(DimArgs) = "sym_size.int" <- "aten::sym_size.int"
-        { integers: Integers::Always, is_symbolic: true };
+        { integers: Integers::Always, is_symbolic: true, batching: Batching::Size };
 }

@@ -15,6 +15,7 @@ use crate::logprobs::Logprobs;
 use crate::metadata::{Metadata, Overrides};
 use crate::model::Model;
 use crate::sampler::Sampling;
+use crate::sequences::SlotModel;
 use crate::tokenizer::Tokenizer;
 use feeding::{Feeding, Next};
 use std::sync::Arc;
@@ -57,7 +58,9 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Loads a program.
+    /// Loads a program. If it is compiled for several [sequences](Model::sequences), its sessions
+    /// share runs: each uses a slot of the state. Sessions beyond the slots get further slots, with
+    /// memory of their own.
     ///
     /// # Errors
     /// The program is not a supported language model, or cannot be loaded.
@@ -67,7 +70,7 @@ impl Runner {
         overrides: &Overrides,
     ) -> Result<Self, Error> {
         let (load_started, start) = (SystemTime::now(), Instant::now());
-        let mut model: Box<dyn Model> = Box::new(model);
+        let mut model = SlotModel::of(Box::new(model));
         let tokenizer = tokenizer.into();
         let decoder = Decoder::of(model.as_ref())?;
         let mut metadata = Metadata::read(model.as_mut(), &decoder.interface(), overrides)?;

@@ -44,7 +44,8 @@ impl Models {
                 1 => failure,
                 _ => Failure::new(format!("{name}: {failure}")),
             };
-            let runner = open_with_template(language, template).map_err(fail)?;
+            let sequences = usize::from(arguments.sequences.unwrap_or(1));
+            let runner = open_with_template(language, template, sequences).map_err(fail)?;
             if let Some(info) = runner.image_input() {
                 image_options.check(info).map_err(fail)?;
             }
@@ -60,7 +61,7 @@ impl Models {
         }
         let serve = |(name, runner): (String, Runner)| {
             let (tokenizer, mut sessions) = (runner.tokenizer().clone(), Vec::new());
-            for _ in 1..arguments.sessions {
+            for _ in 1..arguments.sequences.unwrap_or(arguments.sessions) {
                 sessions.push(runner.session()?);
             }
             sessions.push(runner);

@@ -54,6 +54,12 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) sessions: u16,
+    /// Concurrent requests per model that share each run, so that its weights are read once for
+    /// all. Without effect on the texts. A program that cannot share runs serves as many requests
+    /// with --sessions
+    #[arg(long, value_name = "N", conflicts_with = "sessions")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(super) sequences: Option<u16>,
     /// Maximum waiting requests per model
     #[arg(long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1 << 20))]

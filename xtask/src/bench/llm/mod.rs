@@ -2,6 +2,7 @@
 //! turns. For GPUs, see `gpu.rs`.
 
 mod gpu;
+mod sequences;
 
 use super::peer::{Peer, Start};
 use super::{date, json, median, number, processor_count, processors, this_command, torchlet};
@@ -34,6 +35,12 @@ pub(crate) struct LlmOptions {
     /// Measure a model of Llama 3.2 1B's shape on a GPU instead, against PyTorch on CUDA
     #[arg(long, conflicts_with_all = ["wide", "threads"])]
     gpu: bool,
+    /// Measure these numbers of sessions that share runs instead, without a peer
+    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "gpu")]
+    sequences: Vec<u16>,
+    /// A program for --sequences [default: the models above]
+    #[arg(long, value_name = "FILE", requires = "sequences")]
+    program: Option<PathBuf>,
     /// Programs for GPUs from tests/bench/llm.py [default: export them first]
     #[arg(long, value_name = "FOLDER", requires = "gpu")]
     programs: Option<PathBuf>,
@@ -56,7 +63,7 @@ const MODELS: [(&str, u64); 2] =
 const WIDE: [(&str, u64); 2] = [("wide_fp32", 4096 * 1536 * 4), ("wide_8da4w", 4096 * 1536 * 4)];
 
 /// Tokens per second, by round.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Rates {
     prompt: Vec<f64>,
     text: Vec<f64>,
@@ -86,6 +93,9 @@ pub(crate) fn run(options: &LlmOptions) -> Result<()> {
     let torchlet = torchlet(options.torchlet.as_ref())?;
     if options.gpu {
         return gpu::run(options, &torchlet);
+    }
+    if !options.sequences.is_empty() {
+        return sequences::run(options, &torchlet);
     }
     let python = options.python()?;
     let threads = options.threads.unwrap_or_else(processor_count);
