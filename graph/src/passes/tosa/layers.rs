@@ -43,11 +43,11 @@ pub(super) fn rescaled(
     }
 }
 
-fn double(rewriter: &mut Rewriter<'_, '_>, value: f64) -> ValueId {
+pub(super) fn double(rewriter: &mut Rewriter<'_, '_>, value: f64) -> ValueId {
     rewriter.value(Value::Double(value))
 }
 
-fn int(rewriter: &mut Rewriter<'_, '_>, value: i64) -> ValueId {
+pub(super) fn int(rewriter: &mut Rewriter<'_, '_>, value: i64) -> ValueId {
     rewriter.value(Value::Int(value))
 }
 
@@ -56,7 +56,7 @@ fn ints(rewriter: &mut Rewriter<'_, '_>, items: &[i64]) -> ValueId {
 }
 
 /// Whether int8 operators have this zero point.
-fn is_int8(zero_point: i64) -> bool {
+pub(super) fn is_int8(zero_point: i64) -> bool {
     i8::try_from(zero_point).is_ok()
 }
 
@@ -329,7 +329,7 @@ fn reduction(
 }
 
 /// An int8 tensor that is rescaled to int32: its zero point and its factor.
-fn operand(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, i64, f64)> {
+pub(super) fn operand(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, i64, f64)> {
     let rescale = Rescale::producer(rewriter, id)?;
     let is_char = rewriter.scalar_type(rescale.input)? == ScalarType::Char;
     let is_plain = is_char && rescale.is_signed() && rescale.output_zp == 0;
@@ -439,15 +439,15 @@ fn arithmetic(
     rewriter.call_if_taken(operator, &args, out, takes)
 }
 
-/// Average pooling that keeps the zero point.
+/// Average pooling. A change of the zero point is a lookup after it.
 pub(super) fn averaged(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
     takes: Takes<'_>,
 ) -> Option<()> {
     let call = TosaAvgPool2dArgs::of(node).ok()?;
-    let same_zero = rewriter.int(call.input_zp)? == rewriter.int(call.output_zp)?;
-    if !same_zero || rewriter.scalar_type(call.out)? != ScalarType::Char {
+    let moved = rewriter.int(call.output_zp)?.checked_sub(rewriter.int(call.input_zp)?)?;
+    if rewriter.scalar_type(call.out)? != ScalarType::Char {
         return None;
     }
     let (&[batch, height, width, channels], &[_, tall, wide, _]) =
@@ -479,5 +479,12 @@ pub(super) fn averaged(
         out: made,
     };
     let layer = Layer { operator: Operator::Q8TA_AVG_POOL2D, args: pool.inputs(), input, made };
-    layer.add(rewriter, [call.input, call.out], takes)
+    if moved == 0 {
+        return layer.add(rewriter, [call.input, call.out], takes);
+    }
+    let table = (-128..=127i64).map(|value| value.saturating_add(moved).clamp(-128, 127));
+    let table = table.map(|value| (value as i8).cast_unsigned()).collect();
+    let kept = rewriter.new_tensor(ScalarType::Char, vec![batch, tall, wide, channels]);
+    layer.add(rewriter, [call.input, kept], takes)?;
+    lookup(rewriter, kept, table, call.out, takes)
 }
