@@ -6,6 +6,7 @@ delegate call. All outputs are those of the TOSA reference model.
 
     python vgf.py                    # the fixtures
     python vgf.py --table COMMAND    # each operator alone: runs `COMMAND verify`, prints a table
+    python vgf.py --tosa COMMAND     # the same with the TOSA flatbuffers, not converted to VGF
 
 Needs, beside ExecuTorch: `ai_ml_sdk_model_converter`, `tosa-tools`, `ml_dtypes`.
 """
@@ -612,7 +613,7 @@ def tensor_of(values: np.ndarray, dtype: int) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).to(TORCH[dtype])
 
 
-def program_of(graph: Graph, vgf: bytes) -> schema.Program:
+def program_of(graph: Graph, blob: bytes, backend: str) -> schema.Program:
     """A program that passes its inputs to one delegate."""
     values, count = [], len(graph.inputs)
     given = [(t, list(x.shape)) for t, x in zip(graph.input_types, graph.inputs)]
@@ -640,7 +641,7 @@ def program_of(graph: Graph, vgf: bytes) -> schema.Program:
         end += (size + 15) // 16 * 16
     everything = list(range(len(values)))
     delegate = schema.BackendDelegate(
-        id="VgfBackend",
+        id=backend,
         processed=schema.BackendDelegateDataReference(
             location=schema.DataLocation.INLINE, index=0
         ),
@@ -665,15 +666,17 @@ def program_of(graph: Graph, vgf: bytes) -> schema.Program:
         version=0,
         execution_plan=[plan],
         constant_buffer=[schema.Buffer(storage=b"")],
-        backend_delegate_data=[schema.BackendDelegateInlineData(data=vgf)],
+        backend_delegate_data=[schema.BackendDelegateInlineData(data=blob)],
         segments=[],
         constant_segment=schema.SubsegmentOffsets(segment_index=0, offsets=[]),
     )
 
 
-def bundle_of(graph: Graph) -> tuple[bytes, schema.Program]:
-    vgf, outputs = compiled(graph)
-    program = program_of(graph, vgf)
+def bundle_of(graph: Graph, as_tosa: bool = False) -> tuple[bytes, schema.Program]:
+    blob, outputs = compiled(graph)
+    if as_tosa:
+        blob = bytes(graph.builder.serialize())
+    program = program_of(graph, blob, "TOSABackend" if as_tosa else "VgfBackend")
     buffer = bytes(serialize_pte_binary(PTEFile(program=program)))
     given = [tensor_of(x, t) for x, t in zip(graph.inputs, graph.input_types)]
     expected = [tensor_of(x, t) for x, (t, _) in zip(outputs, graph.outputs)]
@@ -692,12 +695,12 @@ def tolerance(dtype: int) -> Tolerance:
     }.get(dtype, Tolerance(0.0, 0.0))
 
 
-def verified(command: str, one: Case, folder: str) -> str:
+def verified(command: str, one: Case, folder: str, as_tosa: bool) -> str:
     """Runs a case alone: `pass`, or what went wrong."""
     graph, path = Graph(one.title), Path(folder, "case.bpte")
     try:
         one.build(graph, one.dtype)
-        path.write_bytes(bundle_of(graph)[0])
+        path.write_bytes(bundle_of(graph, as_tosa)[0])
     except Refused as refused:
         return f"refused {refused}"
     limits = tolerance(DType.BF16 if "bf16" in one.note else one.dtype)
@@ -723,11 +726,11 @@ def table_of(verdicts: dict[str, str]) -> Iterator[str]:
         yield f"| `{op}` | {' | '.join(cells)} |"
 
 
-def print_table(command: str) -> None:
+def print_table(command: str, as_tosa: bool) -> None:
     verdicts = {}
     with tempfile.TemporaryDirectory() as folder:
         for one in CASES:
-            verdicts[one.title] = verified(command, one, folder)
+            verdicts[one.title] = verified(command, one, folder, as_tosa)
             if verdicts[one.title] != "pass":
                 print(f"{one.title}: {verdicts[one.title]}", file=sys.stderr, flush=True)
     print("\n".join(table_of(verdicts)))
@@ -866,22 +869,38 @@ def write(
 def write_operators(manifest: Manifest) -> None:
     """Writes all operators of a dtype as one graph, as far as the reference model has them."""
     for dtype, name in NAMES.items():
-        graph = Graph(name)
-        for one in CASES:
-            # Moves depend on the size of elements only.
-            is_move = one.build in MOVES and dtype in (DType.INT16, DType.FP16, DType.BF16)
-            if one.dtype == dtype and not is_move:
-                one.build(graph, dtype)
+        graph = operators_of(dtype, name)
         data, program = bundle_of(graph)
         write(manifest, f"{FOLDER}/operators/{name}", data, program, tolerance(dtype))
 
 
+def write_flatbuffers(manifest: Manifest) -> None:
+    """Writes the same graphs as TOSA flatbuffers, for two dtypes."""
+    for dtype in (DType.FP32, DType.INT8):
+        graph = operators_of(dtype, NAMES[dtype])
+        data, program = bundle_of(graph, as_tosa=True)
+        path = f"{FOLDER}/tosa/{NAMES[dtype]}"
+        write(manifest, path, data, program, tolerance(dtype))
+
+
+def operators_of(dtype: int, name: str) -> Graph:
+    """All operators of a dtype as one graph."""
+    graph = Graph(name)
+    for one in CASES:
+        # Moves depend on the size of elements only.
+        is_move = one.build in MOVES and dtype in (DType.INT16, DType.FP16, DType.BF16)
+        if one.dtype == dtype and not is_move:
+            one.build(graph, dtype)
+    return graph
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--table"]:
-        print_table(sys.argv[2])
+    if sys.argv[1:2] in (["--table"], ["--tosa"]):
+        print_table(sys.argv[2], sys.argv[1] == "--tosa")
     else:
         entries = Manifest("vgf")
         write_operators(entries)
+        write_flatbuffers(entries)
         small_network(entries, "convolutions_fp32", Net(), (1, 3, 16, 16), int8=False)
         small_network(entries, "convolutions_int8", Net(), (1, 3, 16, 16), int8=True)
         small_network(entries, "attention_fp32", Head(), (1, 6, 8), int8=False)

@@ -18,11 +18,7 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
         else {
             return false;
         };
-        let args = [
-            input,
-            rewriter.value(Value::Int(dim)),
-            rewriter.value(Value::Bool(false)),
-        ];
+        let args = [input, rewriter.value(Value::Int(dim)), rewriter.value(Value::Bool(false))];
         rewriter.call(Operator::SOFTMAX, &args, out);
         true
     })

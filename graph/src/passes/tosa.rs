@@ -9,7 +9,8 @@
 //!   `torchlet.q8ta_mul`; with a constant of one element, `torchlet.q8ta_lookup`;
 //! - `REDUCE_SUM` over image dims or the last dim, rescaled, becomes a depthwise convolution or a
 //!   linear layer whose weights are ones;
-//! - `AVG_POOL2D` becomes `torchlet.q8ta_avg_pool2d`;
+//! - `AVG_POOL2D` becomes a depthwise convolution too, or with padding `aten.avg_pool2d` between a
+//!   dequantization and a quantization;
 //! - other chains of `int32` calls between rescalings, and `MATMUL`, become floating-point calls
 //!   between a dequantization and a quantization;
 //! - `TABLE`, `CLAMP`, and `RESCALE` from int8 to int8 become `torchlet.q8ta_lookup`.

@@ -36,8 +36,7 @@ pub(super) fn island(
     takes: Takes<'_>,
 ) -> Option<()> {
     let factors = rescale.factors();
-    let fits =
-        |factor: &f64| (*factor as f32).is_normal() && (0.0..=MAX_FACTOR).contains(factor);
+    let fits = |factor: &f64| (*factor as f32).is_normal() && (0.0..=MAX_FACTOR).contains(factor);
     let is_plain = rescale.input_zp == 0 && rescale.is_signed() && is_int8(rescale.output_zp);
     if !is_plain || !factors.iter().all(fits) {
         return None;
@@ -54,8 +53,20 @@ pub(super) fn island(
             1.0
         }
     };
+    quantized(rewriter, value, scale, rescale.output_zp, out, takes)
+}
+
+/// Adds a quantization to int8.
+pub(super) fn quantized(
+    rewriter: &mut Rewriter<'_, '_>,
+    value: ValueId,
+    scale: f64,
+    zero: i64,
+    out: ValueId,
+    takes: Takes<'_>,
+) -> Option<()> {
     let mut args = [value].to_vec();
-    args.extend(codes(rewriter, scale, rescale.output_zp));
+    args.extend(codes(rewriter, scale, zero));
     rewriter.call_if_taken(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, &args, out, takes)
 }
 
@@ -81,7 +92,8 @@ fn float_call(
     Some(made)
 }
 
-fn dequantized(
+/// Adds a dequantization of an int8 tensor.
+pub(super) fn dequantized(
     rewriter: &mut Rewriter<'_, '_>,
     input: ValueId,
     scale: f64,
@@ -113,7 +125,8 @@ fn float_of(
         Some((tensor, data)) => {
             let sizes = tensor.sizes.clone();
             let values: Vec<f64> = decode(ScalarType::Int, data)?.take(MAX_CONSTANT + 1).collect();
-            let data = encode(ScalarType::Float, &values).filter(|_| values.len() <= MAX_CONSTANT)?;
+            let data =
+                encode(ScalarType::Float, &values).filter(|_| values.len() <= MAX_CONSTANT)?;
             let tensor = Tensor { sizes, ..constant_tensor(ScalarType::Float, data) };
             rewriter.value(Value::Tensor(tensor))
         }
