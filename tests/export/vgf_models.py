@@ -1,11 +1,11 @@
-"""Exports networks of ExecuTorch's `backends/arm/test` with `VgfPartitioner`, with the outputs of the
-TOSA reference model: `<folder>/<network>_<fp32|int8>.bpte`. Weights are random.
+"""Exports networks of ExecuTorch's `backends/arm/test` with `VgfPartitioner`, with the outputs of
+the TOSA reference model: `<folder>/<network>_<fp32|int8>.bpte`. Weights are random.
 
     python vgf_models.py FOLDER [network ...] [--run COMMAND]
 
 With `--run`, `COMMAND verify` runs each network on the CPU and on a Vulkan device, and
-`COMMAND inspect --plan` counts its regions; a table is printed. `--speed FOLDER` instead writes
-MobileNetV2 in int8 at 224 by 224 three times, for VGF, XNNPACK and Vulkan, to be timed with
+`COMMAND inspect --plan` counts its regions; a table is printed. With `--speed`, the script instead
+writes MobileNetV2 in int8 at 224 by 224 three times, for VGF, XNNPACK and Vulkan, to be timed with
 `torchlet bench`.
 
 Needs, beside what `vgf.py` needs: `torchvision`, `timm`, `transformers`.
@@ -183,14 +183,26 @@ def verdict(command: str, path: Path, device: str, rtol: float, atol: float) -> 
     verify = [command, "verify", path, "--backend", device, *limits]
     done = subprocess.run(verify, capture_output=True, text=True)
     text = done.stdout + done.stderr
-    largest = re.search(r"largest difference ([0-9.e+-]+)", text)
-    word = "pass" if done.returncode == 0 else "FAIL"
-    return f"{word} {largest.group(1)}" if largest else f"{word} {text.strip()[-200:]}"
+    largest = re.search(r"off by at most ([0-9.e+-]+)", text)
+    if "cases, exact" in text:
+        return "exact"
+    if largest is None:
+        return f"FAIL {text.strip()[-200:]}"
+    # The bound of int8 networks is about two steps of the output's scale.
+    steps = round(2.01 * float(largest.group(1)) / atol)
+    return f"{steps} steps" if rtol == 0.0 else largest.group(1)
+
+
+def parts(command: str, path: Path, device: str) -> str:
+    """Number of calls on kernels, and number of regions."""
+    plan = [command, "inspect", path, "--plan", "--backend", device]
+    text = subprocess.run(plan, capture_output=True, text=True).stdout
+    found = re.search(r"(\d+) in CPU kernels, (\d+) delegate", text)
+    return f"{found.group(1)} + {found.group(2)}" if found else "?"
 
 
 def speed(folder: Path) -> None:
     """MobileNetV2 in int8 for VGF, XNNPACK and Vulkan."""
-    import torchvision
     from executorch.backends.arm.vgf import VgfCompileSpec, VgfPartitioner
     from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -203,9 +215,7 @@ def speed(folder: Path) -> None:
     from vgf import int8_graph
 
     torch.manual_seed(0)
-    module, cases = image_network(
-        lambda: torchvision.models.mobilenet_v2(weights=None), 224
-    )
+    module, cases = torchvision_network("mobilenet_v2", 224)
     kind = "TOSA-1.0+INT"
     quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(True))
     prepared = prepare_pt2e(torch.export.export(module, cases[0]).module(), quantizer)
@@ -235,7 +245,8 @@ def main() -> None:
     for title, path, *limits in exported(given.folder, given.names or list(NETWORKS)):
         cells = [title, f"{path.stat().st_size / 1e6:.1f} MB"]
         if given.run:
-            cells += [verdict(given.run, path, device, *limits) for device in ("cpu", "vulkan")]
+            for device in ("cpu", "vulkan"):
+                cells += [verdict(given.run, path, device, *limits), parts(given.run, path, device)]
         print(f"| {' | '.join(cells)} |", flush=True)
 
 

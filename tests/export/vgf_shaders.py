@@ -110,7 +110,8 @@ class File:
         push: int = 0,
     ) -> None:
         """Bindings are set, binding, resource, and whether it is written."""
-        slots = [(at, self.encoder.AddBindingSlot(binding, it), out) for at, binding, it, out in bound]
+        add = self.encoder.AddBindingSlot
+        slots = [(at, add(binding, it), out) for at, binding, it, out in bound]
         sets = [
             self.encoder.AddDescriptorSetInfo([slot for at, slot, _ in slots if at == number])
             for number in range(max(at for at, _, _ in slots) + 1)
@@ -160,12 +161,13 @@ def image() -> None:
     x = file.resource("Input", COMBINED_IMAGE_SAMPLER, of, [1, 3, 4, 4])
     file.encoder.AddSamplerConfig(x, NEAREST, NEAREST, CLAMP_TO_EDGE, CLAMP_TO_EDGE, 0)
     y = file.resource("Output", STORAGE_IMAGE, of, [1, 6, 8, 4])
-    file.segment(file.shader("larger", LARGER), "larger", [(0, 0, x, False), (0, 1, y, True)], [2, 2, 1])
+    bound = [(0, 0, x, False), (0, 1, y, True)]
+    file.segment(file.shader("larger", LARGER), "larger", bound, [2, 2, 1])
     file.write("image")
 
 
 def alias() -> None:
-    """A graph, whose tensor is a buffer of the next shader, whose buffer is an image of the last."""
+    """A graph whose tensor is a buffer of the next shader, whose buffer is an image of the last."""
     graph = Graph("alias")
     x = graph.input((4, 4, 4), DType.FP32)
     graph.op("ABS", [x], [((4, 4, 4), DType.FP32)])

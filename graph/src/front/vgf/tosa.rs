@@ -1,5 +1,5 @@
-//! Reader of TOSA flatbuffers (`.tosa`), versions 1.0 and 1.1 of the specification: the operators of
-//! VGF graphs in another coat. ExecuTorch's TOSA partitioner writes them as delegates, and Arm's
+//! Reader of TOSA flatbuffers (`.tosa`), versions 1.0 and 1.1 of the specification, which have the
+//! operators of VGF graphs. ExecuTorch's TOSA partitioner writes them as delegates, and Arm's
 //! compilers as intermediate files.
 //!
 //! The graph becomes a data graph in memory, with the operands that SPIR-V has: attributes are
@@ -28,7 +28,9 @@ pub(crate) const BACKEND: &str = "TOSABackend";
 /// File identifier, at byte 4.
 const IDENTIFIER: &[u8] = b"TOSA";
 
-flatbuffer_table! { GraphTable { 0 version: VersionTable<'a>, 1 regions: Vector<'a, RegionTable<'a>>, } }
+flatbuffer_table! {
+    GraphTable { 0 version: VersionTable<'a>, 1 regions: Vector<'a, RegionTable<'a>>, }
+}
 flatbuffer_table! { VersionTable { 0 major: i32, 1 minor: i32, } }
 flatbuffer_table! { RegionTable { 0 name: &'a str, 1 blocks: Vector<'a, BlockTable<'a>>, } }
 flatbuffer_table! { BlockTable {

@@ -457,9 +457,9 @@ fn arithmetic(
     rewriter.call_if_taken(operator, &args, out, takes)
 }
 
-/// Rounds ties away from zero, like TOSA's reciprocals, for averages of up to [`MAX_WINDOW`] values:
-/// the factor moves a tie by more than an `f32` rounding, and other averages by less than their
-/// distance from a tie.
+/// Factor that rounds ties away from zero, like TOSA's reciprocals, for averages of up to
+/// [`MAX_WINDOW`] values: it moves a tie by more than an `f32` rounding, and other averages by less
+/// than their distance from a tie.
 const AWAY_FROM_ZERO: f64 = 1.0 + 1.0 / (1u64 << 20) as f64;
 const MAX_WINDOW: usize = 1 << 11;
 
