@@ -77,10 +77,10 @@ mod tests {
     use crate::passes::{dead, text, verify::verify};
 
     const TEXT: &str = "in x f32[2,3,5]
-        m f32[2,3,1] = aten.amax.default(x, [2], True)
+        m f32[2,3,1] = aten.amax.default(x, [2], true)
         d f32[2,3,5] = aten.sub.Tensor(x, m, 1)
         e f32[2,3,5] = aten.exp.default(d)
-        s f32[2,3,1] = aten.sum.dim_IntList(e, [-1], True)
+        s f32[2,3,1] = aten.sum.dim_IntList(e, [-1], true)
         r f32[2,3,1] = aten.reciprocal.default(s)
         y f32[2,3,5] = aten.mul.Tensor(r, e)
         out y";
@@ -104,7 +104,7 @@ mod tests {
     fn similar_quotients_stay() {
         for (from, to) in [
             // The largest element of another dim, and of another tensor.
-            ("amax.default(x, [2], True)", "amax.default(x, [1], True)"),
+            ("amax.default(x, [2], true)", "amax.default(x, [1], true)"),
             ("sum.dim_IntList(e,", "sum.dim_IntList(x,"),
             ("sub.Tensor(x, m, 1)", "sub.Tensor(x, m, 2)"),
             ("mul.Tensor(r, e)", "mul.Tensor(r, d)"),
