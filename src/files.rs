@@ -261,9 +261,9 @@ impl Contents {
         let found = is_malformed.then(|| foreign::recognize(bytes, role)).flatten();
         let expected = match role {
             Role::Program if cfg!(feature = "pt2") => {
-                "a program of ExecuTorch (.pte, .bpte), torch.export (.pt2) or Arm VGF (.vgf)"
+                "a program of ExecuTorch (.pte, .bpte), torch.export (.pt2) or Arm (.vgf, .tosa)"
             }
-            Role::Program => "a program of ExecuTorch (.pte, .bpte) or Arm VGF (.vgf)",
+            Role::Program => "a program of ExecuTorch (.pte, .bpte) or Arm (.vgf, .tosa)",
             Role::Data => "ExecuTorch external weights (.ptd)",
         };
         match found {

@@ -171,6 +171,8 @@ pub(crate) struct Compiling<'c> {
     pub(crate) threads: usize,
     /// Requested number of sequences.
     pub(crate) sequences: usize,
+    /// Whether foreign shaders may run.
+    pub(crate) foreign_shaders: bool,
     /// Cache folder for compiled programs, and access mode of its files.
     pub(crate) cache: Option<&'c Path>,
     pub(crate) access: FileAccess,
@@ -272,6 +274,22 @@ impl RunOn {
                 compiling.or_device_if_faster(ready)
             }
             Ok(ready) => Ok(ready),
+            // Foreign shaders run on devices only, emulated or not.
+            Err((open, error))
+                if self == RunOn::Auto
+                    && compiling.foreign_shaders
+                    && processor == Processor::Cpu
+                    && compiling.needs_compiler(&open) =>
+            {
+                let mut names = DEVICE_APIS.iter().map(|api| api.name());
+                let mut found =
+                    names.find_map(|it| compile_target::requested(it, compiling.registry).ok());
+                let again = found.take().map(|device| compiling.compiled(open, device, 1));
+                match again {
+                    Some(Ok(ready)) => Ok(ready),
+                    _ => Err(Error::Compile { source: error }),
+                }
+            }
             // Delegates can follow conventions that only the kernels implement. Retry on the CPU;
             // if that fails too, its error is the relevant one.
             Err((open, _)) if processor != Processor::Cpu && compiling.needs_compiler(&open) => {
@@ -378,7 +396,8 @@ impl Compiling<'_> {
         processor: Processor,
         sequences: usize,
     ) -> Result<ReadyProgram, (OpenProgram, graph::Error)> {
-        let compile_target = CompileTarget { processor, threads: self.threads, sequences };
+        let (threads, foreign_shaders) = (self.threads, self.foreign_shaders);
+        let compile_target = CompileTarget { processor, threads, sequences, foreign_shaders };
         let file = match (self.cache, open.bytes()) {
             (Some(folder), Some(files)) => {
                 let parallel = (self.parallel)();

@@ -13,6 +13,7 @@ use torchlet::{Module, Tensor};
 const OTHER_BACKENDS: &[&str] = &[
     "BackendWithCompilerDemo",
     "BackendWithNamedDataMap",
+    "TOSABackend",
     "VgfBackend",
     "VulkanBackend",
     "XnnpackBackend",

@@ -271,7 +271,7 @@ fn delegates_for_xnnpack() {
     }
 }
 
-/// Damages anywhere in VGF files: header, tables, SPIR-V words, constants.
+/// Damages anywhere in VGF files and TOSA flatbuffers: header, tables, SPIR-V words, constants.
 #[test]
 fn vgf_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/vgf");
@@ -283,9 +283,13 @@ fn vgf_files() {
         "operators/fp32",
         "operators/int16",
         "operators/int8",
+        "tosa/fp32",
+        "tosa/int8",
     ]) {
         let bytes = std::fs::read(folder.join(format!("{name}.bpte"))).unwrap();
-        let start = bytes.windows(4).position(|four| four == b"VGF1").unwrap();
+        // The identifier of a TOSA flatbuffer follows an offset.
+        let (magic, before) = if name.starts_with("tosa") { (b"TOSA", 4) } else { (b"VGF1", 0) };
+        let start = bytes.windows(4).position(|four| four == magic).unwrap() - before;
         let mut random = torchlet_fuzz::mutate::Random::new(seed);
         for round in 0..VGF_DAMAGES {
             let mut damaged = bytes.clone();

@@ -1,5 +1,6 @@
 //! The registration of Vulkan as a device API of torchlet.
 
+use crate::ShaderTarget;
 use crate::device::{DeviceInfo, PIPELINE_CACHE_VARIABLE};
 use crate::{BACKEND_NAME, VulkanBackend, VulkanBackendBuilder, VulkanTarget};
 use std::sync::Arc;
@@ -34,8 +35,12 @@ impl DeviceApi for Vulkan {
         Box::new(VulkanTarget::any().with_rates(rates))
     }
 
+    fn shader_target(&self, rates: Option<Rates>) -> Option<Box<dyn Target>> {
+        Some(Box::new(ShaderTarget::new(rates)))
+    }
+
     fn supports(&self, operator: Operator) -> bool {
-        torchlet_gpu::supports(operator)
+        torchlet_gpu::supports(operator) || operator == Operator::SHADER
     }
 
     fn devices(&self, options: &DeviceOptions) -> Result<Vec<DeviceListing>, DelegateError> {

@@ -19,6 +19,7 @@ mod api;
 mod compile;
 mod device;
 mod error;
+mod foreign;
 mod load;
 mod matrix_benchmark;
 mod memory;
@@ -39,7 +40,7 @@ pub use device::{
     PIPELINE_CACHE_VARIABLE, PREFETCH_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE,
     Upload, devices,
 };
-pub use target::VulkanTarget;
+pub use target::{ShaderTarget, VulkanTarget};
 pub use torchlet_cache::user_cache_folder;
 pub use torchlet_gpu::device::{
     CooperativeMatrix, Cores, DeviceFeature, DeviceFeatures, DeviceKind, DeviceLimits,
@@ -49,6 +50,7 @@ pub use torchlet_gpu::device::{
 use compile::compile;
 use device::{Context, Options};
 use error::Error;
+use foreign::ForeignDelegate;
 use load::Build;
 use session::Session;
 use std::collections::HashMap;
@@ -334,7 +336,7 @@ impl Backend for VulkanBackend {
     }
 
     fn arena_bytes(&self, _delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
-        Ok(delegate_size::<VulkanDelegate>())
+        Ok(delegate_size::<VulkanDelegate>().max(delegate_size::<ForeignDelegate>()))
     }
 
     fn init<'m>(
@@ -358,6 +360,22 @@ impl Backend for VulkanBackend {
         let (graph, state_tensors) =
             read(context.processed().bytes(), &named).map_err(DelegateError::from)?;
         watch.lap("read graph");
+        if foreign::has_shaders(&graph) {
+            let allowed = context.options().any(|(key, value)| {
+                key == foreign::OPTION && matches!(value, OptionValue::Bool(true))
+            });
+            if !allowed {
+                return Err(DelegateError::from(Error::unsupported(
+                    "foreign shaders, code of the file's author, which the caller does not allow \
+                     (`ModuleBuilder::allow_foreign_shaders`, `--allow-foreign-shaders`)",
+                )));
+            }
+            let delegate = ForeignDelegate::new(&device, self.contexts.clone(), &graph);
+            let delegate = forget_lost(&self.contexts, &device, delegate)?;
+            watch.lap("create shaders");
+            watch.report(|event| context.trace(event));
+            return context.place(delegate);
+        }
         let parallel = context.parallel();
         let lasts = matches!(context.processed(), Processed::Lent(_));
         let build = Build { context: &device, traced, trial: false, parallel, lasts, without: &[] };

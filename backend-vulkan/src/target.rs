@@ -5,6 +5,7 @@ use torchlet_core::{Backend, Rates};
 use torchlet_gpu::Support;
 use torchlet_graph::Target;
 use torchlet_graph::graph::{Graph, Node};
+use torchlet_graph::operators::Operator;
 
 /// A Vulkan device as a target of the compiler.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +40,36 @@ impl VulkanTarget {
     /// The reason why the device cannot run the graph, as text for the user.
     pub fn runs(&self, graph: &Graph<'_>) -> Result<(), String> {
         self.support.runs(graph)
+    }
+}
+
+/// A Vulkan device as a target for foreign shaders, which do not mix with other calls in a region.
+#[derive(Debug, Clone, Default)]
+pub struct ShaderTarget {
+    rates: Option<Rates>,
+}
+
+impl ShaderTarget {
+    /// Returns the target, with performance estimates of the device.
+    pub fn new(rates: Option<Rates>) -> Self {
+        ShaderTarget { rates }
+    }
+}
+
+impl Target for ShaderTarget {
+    fn backend(&self) -> &'static str {
+        BACKEND_NAME
+    }
+
+    fn accepts(&self, _graph: &Graph<'_>, node: &Node) -> Result<(), String> {
+        match node.operator {
+            Operator::SHADER => Ok(()),
+            _ => Err("a call that is not a foreign shader".to_owned()),
+        }
+    }
+
+    fn rates(&self) -> Option<Rates> {
+        self.rates
     }
 }
 

@@ -7,7 +7,7 @@ use torchlet::portable::compute::simd::Tier;
 use torchlet::{DEVICE_APIS, DEVICE_NAMES, Limits, RunOn};
 use torchlet_build::Target;
 
-/// Runs programs of ExecuTorch (.pte), torch.export (.pt2) and Arm VGF (.vgf), in pure Rust.
+/// Runs programs of ExecuTorch (.pte), torch.export (.pt2) and Arm (.vgf, .tosa), in pure Rust.
 #[derive(Debug, Parser)]
 #[command(name = "torchlet", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Examples:
@@ -184,6 +184,10 @@ pub(crate) struct ModelOptions {
     /// Where to run the program
     #[arg(long, value_parser = backends(), default_value_t)]
     pub(crate) backend: RunOn,
+    /// Allow compute shaders of the file, which are code of its author, to run on the GPU; see
+    /// SECURITY.md
+    #[arg(long)]
+    pub(crate) allow_foreign_shaders: bool,
     /// GPU index or a part of its name, as in `torchlet devices`; not with `--backend cpu`
     /// [default: the most capable GPU]
     #[arg(long, value_name = "NAME")]
@@ -295,7 +299,7 @@ impl InputOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// The program (.pte, .bpte, .pt2 or .vgf)
+    /// The program (.pte, .bpte, .pt2, .vgf or .tosa)
     pub(crate) model: PathBuf,
     /// The method [default: forward, or the only one]
     #[arg(long, short, value_name = "NAME")]
@@ -397,7 +401,7 @@ pub(crate) enum Profile {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArguments {
-    /// The program (.pte, .bpte, .pt2 or .vgf)
+    /// The program (.pte, .bpte, .pt2, .vgf or .tosa)
     pub(crate) model: PathBuf,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
@@ -438,7 +442,7 @@ pub(crate) enum Diagram {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExtractArguments {
-    /// The program (.pte, .bpte, .pt2 or .vgf)
+    /// The program (.pte, .bpte, .pt2, .vgf or .tosa)
     pub(crate) model: PathBuf,
     /// The output folder
     #[arg(long, short, value_name = "DIR")]
@@ -450,7 +454,7 @@ pub(crate) struct ExtractArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompileArguments {
-    /// The program (.pte, .bpte, .pt2 or .vgf)
+    /// The program (.pte, .bpte, .pt2, .vgf or .tosa)
     pub(crate) model: PathBuf,
     /// The language
     #[arg(long = "to", value_enum, value_name = "LANGUAGE", default_value_t)]
@@ -487,7 +491,7 @@ pub(crate) enum Language {
 
 #[derive(Debug, Args)]
 pub(crate) struct SizeArguments {
-    /// The program (.pte, .bpte, .pt2 or .vgf)
+    /// The program (.pte, .bpte, .pt2, .vgf or .tosa)
     pub(crate) model: PathBuf,
     /// The machine: a target triple, such as thumbv7em-none-eabihf, or 32 (pointer width in bits)
     #[arg(long, value_name = "TRIPLE", value_parser = Target::parse)]
@@ -547,7 +551,7 @@ fn lowering_targets() -> impl TypedValueParser<Value = LowerFor> {
 
 #[derive(Debug, Args)]
 pub(crate) struct LowerArguments {
-    /// The program (.pte, .bpte, .pt2 or .vgf)
+    /// The program (.pte, .bpte, .pt2, .vgf or .tosa)
     pub(crate) model: PathBuf,
     /// The processor to lower for
     #[arg(long = "for", value_parser = lowering_targets(), value_name = "PROCESSOR")]
@@ -565,7 +569,7 @@ pub(crate) struct LowerArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
-    /// The program (.pte, .bpte, .pt2 or .vgf)
+    /// The program (.pte, .bpte, .pt2, .vgf or .tosa)
     pub(crate) model: PathBuf,
     /// The method [default: forward, or the only one]
     #[arg(long, short, value_name = "NAME")]
@@ -595,7 +599,7 @@ pub(crate) struct BenchArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ProfileArguments {
-    /// The program (.pte, .bpte, .pt2 or .vgf)
+    /// The program (.pte, .bpte, .pt2, .vgf or .tosa)
     #[arg(required_unless_present = "from")]
     pub(crate) model: Option<PathBuf>,
     /// Show an ETDump, of torchlet or of ExecuTorch's runtime, instead of running a program
@@ -684,7 +688,7 @@ fn execution_paths() -> impl TypedValueParser<Value = ExecutionPath> {
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {
-    /// The program (.pte, .bpte, .pt2 or .vgf)
+    /// The program (.pte, .bpte, .pt2, .vgf or .tosa)
     pub(crate) model: PathBuf,
     /// The reference configuration
     #[arg(long, value_parser = execution_paths(), default_value = "kernels")]
@@ -736,7 +740,7 @@ pub(crate) struct DiffArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArguments {
-    /// The program (.pte, .bpte, .pt2 or .vgf)
+    /// The program (.pte, .bpte, .pt2, .vgf or .tosa)
     pub(crate) model: PathBuf,
     /// The output file; for FILE.h, a C header with the program and a list of its kernels
     #[arg(long, short, value_name = "FILE")]

@@ -19,11 +19,17 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
         tier.choose().map_err(|used| Failure::new(format!("{} is already in use", used.name())))?;
     }
     let mut builder = without_devices(options).run_on(options.backend);
+    builder = builder.allow_foreign_shaders(options.allow_foreign_shaders);
     if options.backend == RunOn::Cpu {
         if let Some(device) = &options.device {
             return Err(Failure::new(format!(
                 "--device {device} has no effect with --backend cpu, which uses no GPU"
             )));
+        }
+        if options.allow_foreign_shaders {
+            return Err(Failure::new(
+                "--allow-foreign-shaders has no effect with --backend cpu: shaders run on GPUs",
+            ));
         }
         let engine = Arc::new(torchlet::portable::engine::CpuEngine::new());
         builder = builder.without_default_backends().backend(engine);

@@ -25,7 +25,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "bpte", run: bpte, endings: &["bpte"] },
     #[cfg(feature = "pt2")]
     Target { name: "pt2", run: load_and_run, endings: &["pt2"] },
-    Target { name: "vgf", run: load_and_run, endings: &["vgf"] },
+    Target { name: "vgf", run: load_and_run, endings: &["vgf", "tosa"] },
     Target { name: "etdump", run: etdump, endings: &["etdp"] },
     #[cfg(feature = "safetensors")]
     Target { name: "training", run: training, endings: &["safetensors"] },

@@ -8,6 +8,7 @@ use crate::emit::Emitter;
 use crate::error::Error;
 use crate::front::delegate::{graph_of, is_for_device, only_compiled};
 use crate::front::joined;
+use crate::front::vgf::refuse_shaders;
 use crate::front::{CallOrigin, Copies, FrontEnd, Origins, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
@@ -320,7 +321,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
     /// Partitions a run, and chooses between devices with their own memory and other processors.
     fn cut(&self, mut run: Run<'p>) -> Result<Cut<'c, 'p>, Error> {
         passes::run(&mut run.graph)?;
-        if !self.processors.are_compared() {
+        let has_shaders = run.graph.nodes.iter().any(|node| node.operator == Operator::SHADER);
+        // Shaders run on devices only, so there is nothing to compare.
+        if !self.processors.are_compared() || has_shaders {
             let graph = core::mem::take(&mut run.graph);
             let (graph, placement, fallbacks) = self.place(graph, Where::Anywhere)?;
             let cut = Cut::new(Run { graph, ..run }, placement, None);
@@ -409,8 +412,10 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             if place == Where::Nearby { placement.nearby(graph) } else { placement }
         };
         let mut placement = placed(&graph);
+        let on_host = placement.on_host();
+        refuse_shaders(&graph, |call| on_host.get(call) == Some(&true))?;
         // The decomposed calls have kernels.
-        if lower::portable::run_some(&mut graph, &placement.on_host())? {
+        if lower::portable::run_some(&mut graph, &on_host)? {
             placement = placed(&graph);
         }
         if place == Where::Cheapest {

@@ -33,6 +33,12 @@ pub trait DeviceApi: Sync {
     /// Returns the compiler target for devices of this API, with these performance estimates.
     fn target(&self, rates: Option<Rates>) -> Box<dyn Target>;
 
+    /// Returns the compiler target for foreign shaders, if the backend runs them; see
+    /// [`Operator::SHADER`].
+    fn shader_target(&self, _rates: Option<Rates>) -> Option<Box<dyn Target>> {
+        None
+    }
+
     /// Whether the backend supports calls of an operator.
     fn supports(&self, operator: Operator) -> bool;
 

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 struct Format {
     /// Name, for error messages.
     name: &'static str,
-    /// The first bytes of a file: one of these.
+    /// The first bytes of a file: one of these; none if `is` needs only eight bytes.
     magic: &'static [&'static [u8]],
     /// Recognizes a file that begins with them.
     is: fn(&[u8]) -> bool,
@@ -25,7 +25,11 @@ struct Format {
 
 impl Format {
     fn may_be(&self, bytes: &[u8]) -> bool {
-        self.magic.iter().any(|magic| bytes.starts_with(magic))
+        match self.magic {
+            // Flatbuffers have their identifier behind an offset.
+            [] => (self.is)(bytes),
+            magic => magic.iter().any(|magic| bytes.starts_with(magic)),
+        }
     }
 }
 
@@ -36,6 +40,12 @@ const FORMATS: &[Format] = &[
         magic: &[&vgf::MAGIC[0], &vgf::MAGIC[1]],
         is: vgf::is_blob,
         read: vgf::program,
+    },
+    Format {
+        name: "TOSA flatbuffer (.tosa)",
+        magic: &[],
+        is: vgf::tosa::is_blob,
+        read: vgf::tosa_program,
     },
     #[cfg(feature = "pt2")]
     Format {

@@ -37,6 +37,12 @@
 //! - `torchlet.packed(data, form)` holds constant weights in the memory order of a specific
 //!   machine. `form` identifies the order, in integers that the backend defines. The operator
 //!   occurs only in regions compiled for the current machine.
+//! - `torchlet.shader(inputs, code, name, entry, bindings, groups, push)` runs a foreign compute
+//!   shader, the SPIR-V module `code`, with `groups` workgroups. Its results are a list of tensors,
+//!   zero-initialised. `bindings` has ten integers for each descriptor: set, binding,
+//!   `VkDescriptorType`, `VkFormat`, index of the tensor (of the inputs, then of the results), and
+//!   the sampler's filters, address modes and border color. `push` has offset and size of each
+//!   range of push constants, which are zeros. `name` is the shader's name in error messages.
 //! - `torchlet.slots_put(state, slots, positions, value, dim)` replaces parts of `state`, which has
 //!   a slot for each of several sequences. `torchlet.slots_sdpa(query, key, value, slots, starts,
 //!   attn_mask, dropout_p, is_causal, scale)` is `llama.custom_sdpa` of several rows, each over a

@@ -43,6 +43,7 @@ pub struct ModuleBuilder {
     share_activations: bool,
     run_on: RunOn,
     sequences: usize,
+    foreign_shaders: bool,
     compile_cache: Option<PathBuf>,
 }
 
@@ -65,6 +66,7 @@ impl Default for ModuleBuilder {
             share_activations: false,
             run_on: RunOn::default(),
             sequences: 1,
+            foreign_shaders: false,
             compile_cache: None,
         }
     }
@@ -193,6 +195,16 @@ impl ModuleBuilder {
         self
     }
 
+    /// Sets whether compute shaders of the file may run: those of compute segments of Arm VGF
+    /// files. Default: no.
+    ///
+    /// A shader is code of the file's author, which the GPU driver trusts. Allow it only for files
+    /// that you would run as a program.
+    pub fn allow_foreign_shaders(mut self, allowed: bool) -> Self {
+        self.foreign_shaders = allowed;
+        self
+    }
+
     /// Sets the device that the program runs on. Default: the fastest one available for the
     /// program.
     pub fn run_on(mut self, processor: RunOn) -> Self {
@@ -301,6 +313,7 @@ impl ModuleBuilder {
                 None => crate::threads::count(self.threads),
             },
             sequences: self.sequences,
+            foreign_shaders: self.foreign_shaders,
             cache: self.compile_cache.as_deref(),
             access: self.access,
             parallel: &|| threads.get_or_init(|| Threads::start(self.threads)).parallel().clone(),
@@ -309,10 +322,18 @@ impl ModuleBuilder {
             let open = OpenProgram::open(source, &self.data, self.access, &self.limits)?;
             self.run_on.prepare(open, &compiling)
         })?;
+        let mut backend_options = self.backend_options;
+        if self.foreign_shaders {
+            backend_options.extend(crate::DEVICE_APIS.iter().map(|api| BackendOption {
+                backend: api.backend_name().to_owned(),
+                key: String::from("foreign_shaders"),
+                value: true.into(),
+            }));
+        }
         let environment = Environment {
             program,
             registry,
-            backend_options: BackendOptions::of(self.backend_options),
+            backend_options: BackendOptions::of(backend_options),
             tracer: self.tracer,
             memory_limit: self.memory_limit,
             limits: self.limits,

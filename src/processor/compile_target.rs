@@ -25,6 +25,8 @@ pub(super) struct CompileTarget {
     pub(super) threads: usize,
     /// Number of sequences of a run; 1 for programs as exported.
     pub(super) sequences: usize,
+    /// Whether foreign shaders may run.
+    pub(super) foreign_shaders: bool,
 }
 
 /// Processors that the compiler considers. Devices have the name of their API.
@@ -134,8 +136,12 @@ impl CompileTarget {
         };
         // A generic device with these rates: the program also runs on others.
         let device = api(name)?.target(rates);
-        let targets: Vec<&dyn graph::Target> =
-            [device.as_ref()].into_iter().chain(engine.as_deref()).collect();
+        let shaders = match self.foreign_shaders {
+            true => api(name)?.shader_target(rates),
+            false => None,
+        };
+        let devices = [device.as_ref()].into_iter().chain(shaders.as_deref());
+        let targets: Vec<&dyn graph::Target> = devices.chain(engine.as_deref()).collect();
         let processors = match self.processor {
             Processor::Fastest(..) => Processors::cheapest(&targets),
             _ => Processors::preferring(&targets),
@@ -181,11 +187,17 @@ mod tests {
             fuses: true,
             emulated: false,
         };
-        let compile_target = |processor| CompileTarget { processor, threads: 2, sequences: 1 };
+        let compile_target = |processor| CompileTarget {
+            processor,
+            threads: 2,
+            sequences: 1,
+            foreign_shaders: false,
+        };
         let targets = [
             compile_target(Processor::Cpu),
             CompileTarget { threads: 3, ..compile_target(Processor::Cpu) },
             CompileTarget { sequences: 2, ..compile_target(Processor::Cpu) },
+            CompileTarget { foreign_shaders: true, ..compile_target(Processor::Cpu) },
             compile_target(Processor::Device("vulkan", None)),
             compile_target(Processor::Device("vulkan", Some(rates))),
             compile_target(Processor::Fastest("vulkan", Some(rates))),

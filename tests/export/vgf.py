@@ -6,6 +6,7 @@ delegate call. All outputs are those of the TOSA reference model.
 
     python vgf.py                    # the fixtures
     python vgf.py --table COMMAND    # each operator alone: runs `COMMAND verify`, prints a table
+    python vgf.py --tosa COMMAND     # the same with the TOSA flatbuffers, not converted to VGF
 
 Needs, beside ExecuTorch: `ai_ml_sdk_model_converter`, `tosa-tools`, `ml_dtypes`.
 """
@@ -612,7 +613,7 @@ def tensor_of(values: np.ndarray, dtype: int) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).to(TORCH[dtype])
 
 
-def program_of(graph: Graph, vgf: bytes) -> schema.Program:
+def program_of(graph: Graph, blob: bytes, backend: str) -> schema.Program:
     """A program that passes its inputs to one delegate."""
     values, count = [], len(graph.inputs)
     given = [(t, list(x.shape)) for t, x in zip(graph.input_types, graph.inputs)]
@@ -640,7 +641,7 @@ def program_of(graph: Graph, vgf: bytes) -> schema.Program:
         end += (size + 15) // 16 * 16
     everything = list(range(len(values)))
     delegate = schema.BackendDelegate(
-        id="VgfBackend",
+        id=backend,
         processed=schema.BackendDelegateDataReference(
             location=schema.DataLocation.INLINE, index=0
         ),
@@ -665,15 +666,17 @@ def program_of(graph: Graph, vgf: bytes) -> schema.Program:
         version=0,
         execution_plan=[plan],
         constant_buffer=[schema.Buffer(storage=b"")],
-        backend_delegate_data=[schema.BackendDelegateInlineData(data=vgf)],
+        backend_delegate_data=[schema.BackendDelegateInlineData(data=blob)],
         segments=[],
         constant_segment=schema.SubsegmentOffsets(segment_index=0, offsets=[]),
     )
 
 
-def bundle_of(graph: Graph) -> tuple[bytes, schema.Program]:
-    vgf, outputs = compiled(graph)
-    program = program_of(graph, vgf)
+def bundle_of(graph: Graph, as_tosa: bool = False) -> tuple[bytes, schema.Program]:
+    blob, outputs = compiled(graph)
+    if as_tosa:
+        blob = bytes(graph.builder.serialize())
+    program = program_of(graph, blob, "TOSABackend" if as_tosa else "VgfBackend")
     buffer = bytes(serialize_pte_binary(PTEFile(program=program)))
     given = [tensor_of(x, t) for x, t in zip(graph.inputs, graph.input_types)]
     expected = [tensor_of(x, t) for x, (t, _) in zip(outputs, graph.outputs)]
@@ -692,12 +695,12 @@ def tolerance(dtype: int) -> Tolerance:
     }.get(dtype, Tolerance(0.0, 0.0))
 
 
-def verified(command: str, one: Case, folder: str) -> str:
+def verified(command: str, one: Case, folder: str, as_tosa: bool) -> str:
     """Runs a case alone: `pass`, or what went wrong."""
     graph, path = Graph(one.title), Path(folder, "case.bpte")
     try:
         one.build(graph, one.dtype)
-        path.write_bytes(bundle_of(graph)[0])
+        path.write_bytes(bundle_of(graph, as_tosa)[0])
     except Refused as refused:
         return f"refused {refused}"
     limits = tolerance(DType.BF16 if "bf16" in one.note else one.dtype)
@@ -723,11 +726,11 @@ def table_of(verdicts: dict[str, str]) -> Iterator[str]:
         yield f"| `{op}` | {' | '.join(cells)} |"
 
 
-def print_table(command: str) -> None:
+def print_table(command: str, as_tosa: bool) -> None:
     verdicts = {}
     with tempfile.TemporaryDirectory() as folder:
         for one in CASES:
-            verdicts[one.title] = verified(command, one, folder)
+            verdicts[one.title] = verified(command, one, folder, as_tosa)
             if verdicts[one.title] != "pass":
                 print(f"{one.title}: {verdicts[one.title]}", file=sys.stderr, flush=True)
     print("\n".join(table_of(verdicts)))
@@ -763,61 +766,94 @@ class Head(torch.nn.Module):
         return torch.softmax(scores, -1) @ self.v(x)
 
 
-def through(inputs: Sequence[torch.Tensor], nodes: Sequence[Any], name: str) -> list[torch.Tensor]:
-    """Quantizes or dequantizes tensors as the program does outside of its delegate."""
-    out = []
-    operator = getattr(torch.ops.quantized_decomposed, name).default
-    calls = [node for node in nodes if getattr(node.target, "_opname", "") == name]
-    for number, value in enumerate(inputs):
-        out.append(operator(value, *calls[number].args[1:]) if calls else value)
-    return out
+class Reference(torch.fx.Interpreter):
+    """Runs a program on the host, and its delegate in the TOSA reference model."""
+
+    def __init__(self, program: Any, tosa: bytes) -> None:
+        super().__init__(program.graph_module)
+        self.program, self.tosa = program, tosa
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if "executorch_call_delegate" not in str(target):
+            return super().call_function(target, args, kwargs)
+        given = [x.detach().contiguous().numpy() for x in args[1:]]
+        outputs, status = tosa_reference_model.run(self.tosa, given, verbosity="NONE")
+        assert status == tosa_reference_model.GraphStatus.TOSA_VALID, status
+        return [torch.from_numpy(x) for x in outputs]
+
+    def outputs(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        signature, stored = self.program.graph_signature, {}
+        stored |= self.program.state_dict | self.program.constants
+        names = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }
+        given = iter(inputs)
+        places = [node.name for node in self.program.graph.nodes if node.op == "placeholder"]
+        found = [stored[names[name]] if name in names else next(given) for name in places]
+        with torch.no_grad():
+            return tuple(self.run(*found))
+
+
+def int8_graph(
+    module: torch.nn.Module, cases: Sequence[tuple[torch.Tensor, ...]], kind: str
+) -> torch.nn.Module:
+    """Quantizes a module with `VgfQuantizer`; the cases calibrate it."""
+    from executorch.backends.arm.quantizer import VgfQuantizer, get_symmetric_quantization_config
+    from executorch.backends.arm.vgf import VgfCompileSpec
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    quantizer = VgfQuantizer(VgfCompileSpec(kind))
+    quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))
+    exported = torch.export.export(module, cases[0]).module(check_guards=False)
+    prepared = prepare_pt2e(exported, quantizer)
+    for inputs in cases:
+        prepared(*inputs)
+    return convert_pt2e(prepared)
 
 
 def network(
-    manifest: Manifest, name: str, module: torch.nn.Module, shape: Sequence[int], int8: bool
-) -> None:
-    """Exports a network with `VgfPartitioner`."""
-    from executorch.backends.arm.quantizer import VgfQuantizer, get_symmetric_quantization_config
+    name: str,
+    module: torch.nn.Module,
+    cases: Sequence[tuple[torch.Tensor, ...]],
+    int8: bool,
+) -> tuple[bytes, Any, Tolerance]:
+    """Exports a network with `VgfPartitioner`. Returns the program with the outputs of the TOSA
+    reference model, its description, and the bounds on differences."""
     from executorch.backends.arm.vgf import VgfCompileSpec, VgfPartitioner
     from executorch.exir import to_edge_transform_and_lower
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    torch.manual_seed(0)
-    module, cases = module.eval(), [(torch.randn(shape),) for _ in range(2)]
+    kind = "TOSA-1.0+INT" if int8 else "TOSA-1.0+FP"
+    module = int8_graph(module.eval(), cases, kind) if int8 else module.eval()
     with tempfile.TemporaryDirectory() as folder:
-        kind = "TOSA-1.0+INT" if int8 else "TOSA-1.0+FP"
-        if int8:
-            quantizer = VgfQuantizer(VgfCompileSpec(kind))
-            quantizer.set_global(get_symmetric_quantization_config(is_per_channel=True))
-            exported = torch.export.export(module, cases[0]).module(check_guards=False)
-            prepared = prepare_pt2e(exported, quantizer)
-            for case_inputs in cases:
-                prepared(*case_inputs)
-            module = convert_pt2e(prepared)
         spec = VgfCompileSpec(kind).dump_intermediate_artifacts_to(folder)
         exported = torch.export.export(module, cases[0])
         edge = to_edge_transform_and_lower(exported, partitioner=[VgfPartitioner(spec)])
-        nodes = list(edge.exported_program().graph.nodes)
         manager = edge.to_executorch()
         parts = sorted(Path(folder).glob("*_tag*.tosa"))
         assert len(parts) == 1, f"{name}: expected one delegate, found {parts}"
         tosa = parts[0].read_bytes()
-    expected, step = [], 0.0
-    for case_inputs in cases:
-        given = through(case_inputs, nodes, "quantize_per_tensor")
-        outputs, _ = tosa_reference_model.run(tosa, [x.numpy() for x in given], verbosity="NONE")
-        made = through([torch.from_numpy(x) for x in outputs], nodes, "dequantize_per_tensor")
-        expected.append(tuple(made))
-    for node in nodes:
+    reference = Reference(edge.exported_program(), tosa)
+    expected, step = [reference.outputs(inputs) for inputs in cases], 0.0
+    for node in edge.exported_program().graph.nodes:
         if getattr(node.target, "_opname", "") == "dequantize_per_tensor":
             step = node.args[1]
     method = SimpleNamespace(cases=cases, expected=lambda: expected)
-    path = f"{FOLDER}/network/{name}"
     holder = SimpleNamespace(buffer=manager.buffer, executorch_program=manager.executorch_program)
     data = serialize_from_bundled_program_to_flatbuffer(_Bundle(holder, {"forward": method}))
     # A value close to the middle between two quantized values may become the other one.
     limits = Tolerance(0.0, round(2.01 * step, 6)) if int8 else Tolerance(1e-4, 1e-5)
-    write(manifest, path, data, manager.executorch_program, limits)
+    return data, manager.executorch_program, limits
+
+
+def small_network(
+    manifest: Manifest, name: str, module: torch.nn.Module, shape: Sequence[int], int8: bool
+) -> None:
+    torch.manual_seed(0)
+    cases = [(torch.randn(shape),) for _ in range(2)]
+    data, program, limits = network(name, module, cases, int8)
+    write(manifest, f"{FOLDER}/network/{name}", data, program, limits)
 
 
 def write(
@@ -833,24 +869,40 @@ def write(
 def write_operators(manifest: Manifest) -> None:
     """Writes all operators of a dtype as one graph, as far as the reference model has them."""
     for dtype, name in NAMES.items():
-        graph = Graph(name)
-        for one in CASES:
-            # Moves depend on the size of elements only.
-            is_move = one.build in MOVES and dtype in (DType.INT16, DType.FP16, DType.BF16)
-            if one.dtype == dtype and not is_move:
-                one.build(graph, dtype)
+        graph = operators_of(dtype, name)
         data, program = bundle_of(graph)
         write(manifest, f"{FOLDER}/operators/{name}", data, program, tolerance(dtype))
 
 
+def write_flatbuffers(manifest: Manifest) -> None:
+    """Writes the same graphs as TOSA flatbuffers, for two dtypes."""
+    for dtype in (DType.FP32, DType.INT8):
+        graph = operators_of(dtype, NAMES[dtype])
+        data, program = bundle_of(graph, as_tosa=True)
+        path = f"{FOLDER}/tosa/{NAMES[dtype]}"
+        write(manifest, path, data, program, tolerance(dtype))
+
+
+def operators_of(dtype: int, name: str) -> Graph:
+    """All operators of a dtype as one graph."""
+    graph = Graph(name)
+    for one in CASES:
+        # Moves depend on the size of elements only.
+        is_move = one.build in MOVES and dtype in (DType.INT16, DType.FP16, DType.BF16)
+        if one.dtype == dtype and not is_move:
+            one.build(graph, dtype)
+    return graph
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--table"]:
-        print_table(sys.argv[2])
+    if sys.argv[1:2] in (["--table"], ["--tosa"]):
+        print_table(sys.argv[2], sys.argv[1] == "--tosa")
     else:
         entries = Manifest("vgf")
         write_operators(entries)
-        network(entries, "convolutions_fp32", Net(), (1, 3, 16, 16), int8=False)
-        network(entries, "convolutions_int8", Net(), (1, 3, 16, 16), int8=True)
-        network(entries, "attention_fp32", Head(), (1, 6, 8), int8=False)
-        network(entries, "attention_int8", Head(), (1, 6, 8), int8=True)
+        write_flatbuffers(entries)
+        small_network(entries, "convolutions_fp32", Net(), (1, 3, 16, 16), int8=False)
+        small_network(entries, "convolutions_int8", Net(), (1, 3, 16, 16), int8=True)
+        small_network(entries, "attention_fp32", Head(), (1, 6, 8), int8=False)
+        small_network(entries, "attention_int8", Head(), (1, 6, 8), int8=True)
         entries.save()

@@ -12,6 +12,7 @@ mod common;
 #[path = "../common/vulkan.rs"]
 mod device;
 mod fixtures;
+mod foreign;
 mod layers;
 mod limits;
 mod names;

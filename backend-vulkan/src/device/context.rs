@@ -243,6 +243,54 @@ impl Context {
         self.calibration.as_ref()?.now()
     }
 
+    /// Returns the largest 2D image of a format and usage, with `linear` filtering; `None` if the
+    /// device has no such images.
+    pub(super) fn largest_image(
+        &self,
+        format: vk::Format,
+        usage: vk::ImageUsageFlags,
+        linear: bool,
+    ) -> Option<[u32; 2]> {
+        let (kind, tiling) = (vk::ImageType::TYPE_2D, vk::ImageTiling::OPTIMAL);
+        let none = vk::ImageCreateFlags::empty();
+        let instance = &self.instance.raw;
+        // SAFETY: the device is one of the instance's. Drivers answer for unknown formats, too.
+        let (found, properties) = unsafe {
+            (
+                instance.get_physical_device_image_format_properties(
+                    self.physical,
+                    format,
+                    kind,
+                    tiling,
+                    usage,
+                    none,
+                ),
+                instance.get_physical_device_format_properties(self.physical, format),
+            )
+        };
+        let filters = vk::FormatFeatureFlags::SAMPLED_IMAGE_FILTER_LINEAR;
+        let fits = !linear || properties.optimal_tiling_features.contains(filters);
+        let extent = found.ok().filter(|_| fits)?.max_extent;
+        Some([extent.width, extent.height])
+    }
+
+    /// Returns the limits on foreign shaders.
+    pub(crate) fn foreign_limits(&self) -> crate::foreign::Limits {
+        // SAFETY: the device is one of the instance's.
+        let properties = unsafe { self.instance.raw.get_physical_device_properties(self.physical) };
+        let version = match self.info.version {
+            (1, 0 | 1, _) => [1, 3],
+            (1, 2, _) => [1, 5],
+            _ => [1, 6],
+        };
+        let limits = properties.limits;
+        crate::foreign::Limits {
+            version,
+            invocations: limits.max_compute_work_group_invocations,
+            workgroup: limits.max_compute_work_group_size,
+        }
+    }
+
     /// Locks the allocator. Poisoning can be ignored: a panic elsewhere cannot leave it
     /// half-changed.
     pub(crate) fn allocator(&self) -> MutexGuard<'_, Allocator> {

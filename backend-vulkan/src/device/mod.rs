@@ -8,6 +8,7 @@ mod context;
 mod cores;
 mod extensions;
 mod features;
+mod foreign;
 mod info;
 mod instance;
 mod limits;
@@ -27,6 +28,9 @@ mod workarounds;
 pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use clock::Clock;
 pub(crate) use context::{Context, chosen, listed};
+pub(crate) use foreign::{
+    Bound, ForeignCommand, ForeignPipeline, ForeignRecording, Image, SamplerConfig, Slot,
+};
 pub use info::{DeviceInfo, devices};
 pub(crate) use options::Options;
 pub use options::{

@@ -128,6 +128,7 @@ pub(crate) fn parts(backend: &str, bytes: &[u8]) -> (&'static str, Vec<Part>) {
             ("MPS: graph (MP00) and constants", with_constants_behind(bytes))
         }
         b"MP00" => ("MPS: graph (MP00)", whole("graph.fb", bytes)),
+        b"TOSA" => ("TOSA: graph with its constants", whole("model.tosa", bytes)),
         _ if bytes.starts_with(b"vela_bin_stream\0") => {
             ("Ethos-U: stream of Vela blocks", vela(bytes))
         }

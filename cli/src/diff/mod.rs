@@ -154,6 +154,7 @@ fn builder(arguments: &DiffArguments, execution: ExecutionPath) -> Result<Module
         data: arguments.data.clone(),
         threads: None,
         tier: None,
+        allow_foreign_shaders: false,
         backend,
         device: arguments.device.clone().filter(|_| matches!(backend, RunOn::Device(_))),
         pipeline_cache: None,

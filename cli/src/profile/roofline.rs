@@ -298,6 +298,8 @@ impl Builder {
         let options = ModelOptions {
             data: Vec::new(),
             backend,
+            // The program is generated.
+            allow_foreign_shaders: false,
             compile_cache,
             // The requested limit applies to the user's program.
             memory_limit: MAX_MEMORY,

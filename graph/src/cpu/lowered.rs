@@ -5,6 +5,7 @@ use crate::emit::{Emitter, tensor_info};
 use crate::error::Error;
 use crate::fold;
 use crate::front::joined::name_of;
+use crate::front::vgf::refuse_shaders;
 use crate::front::{Argument, Bound, delegate};
 use crate::graph::{Graph, Tensor, Value, ValueId};
 use crate::lower::{portable, widen};
@@ -76,6 +77,7 @@ impl<'p> Lowered<'p> {
         let arguments: Vec<Argument> = args.iter().map(argument).collect();
         let mut bound = delegate::read(self.blob, context.named, &arguments, &context.computed)?;
         widen::run(&mut bound.graph);
+        refuse_shaders(&bound.graph, |_| true)?;
         portable::run(&mut bound.graph)?;
         fold::run_but(&mut bound.graph, context.registry, context.left)?;
         let used = used(&bound.graph);

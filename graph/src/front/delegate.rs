@@ -21,6 +21,7 @@ pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
         vulkan::BACKEND if vulkan::is_blob(bytes) => true,
         xnnpack::BACKEND if xnnpack::is_blob(bytes) => true,
         vgf::BACKEND if vgf::is_blob(bytes) => true,
+        vgf::tosa::BACKEND if vgf::tosa::is_blob(bytes) => true,
         _ => blob::is_blob(bytes),
     }
 }
@@ -32,7 +33,8 @@ pub fn is_exported_for_device(backend: &str) -> bool {
 }
 
 /// Backends whose delegates run only compiled, with the names of their formats.
-const ONLY_COMPILED: [(&str, &str); 2] = [(xnnpack::BACKEND, "XNNPACK"), (vgf::BACKEND, "VGF")];
+const ONLY_COMPILED: [(&str, &str); 3] =
+    [(xnnpack::BACKEND, "XNNPACK"), (vgf::BACKEND, "VGF"), (vgf::tosa::BACKEND, "TOSA")];
 
 /// Whether delegates of a backend run only compiled: this compiler reads them, and none of the
 /// project's backends runs them as exported.
@@ -56,7 +58,7 @@ pub(crate) fn keys(bytes: &[u8]) -> Result<Option<Vec<&str>>, Error> {
     if vulkan::is_blob(bytes) {
         return vulkan::keys(bytes).map(Some);
     }
-    if vgf::is_blob(bytes) {
+    if vgf::is_blob(bytes) || vgf::tosa::is_blob(bytes) {
         return Ok(Some(Vec::new()));
     }
     xnnpack::is_blob(bytes).then(|| xnnpack::keys(bytes)).transpose()
@@ -84,6 +86,9 @@ pub(crate) fn read<'p>(
     }
     if vgf::is_blob(bytes) {
         return vgf::read(bytes, arguments, computed);
+    }
+    if vgf::tosa::is_blob(bytes) {
+        return vgf::tosa::read(bytes, arguments, computed);
     }
     if !blob::is_blob(bytes) {
         return Bound::new(vulkan::read(bytes, named)?, arguments);

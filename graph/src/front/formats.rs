@@ -16,6 +16,8 @@ pub fn summarize(processed: &[u8]) -> Result<Summary, Error> {
         xnnpack::summarize(processed)
     } else if vgf::is_blob(processed) {
         vgf::summarize(processed)
+    } else if vgf::tosa::is_blob(processed) {
+        vgf::tosa::summarize(processed)
     } else {
         vulkan::summarize(processed)
     }

@@ -27,4 +27,8 @@ operators! {
     }) = "torchlet.recurrent";
     RMS_NORM_PROLOGUE(RmsNormArgs) = "torchlet.rms_norm_prologue" { shape: Shape::Same };
     SEPARABLE(..) = "torchlet.separable";
+    SHADER(ShaderArgs {
+        inputs: Tensors, code: Tensor, name: Str, entry: Str, bindings: Ints, groups: Ints,
+        push: Ints
+    }) = "torchlet.shader" { outputs: Outputs::List, folds: false };
 }

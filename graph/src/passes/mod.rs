@@ -39,6 +39,7 @@ pub mod redundant;
 mod rewrite;
 pub mod rms_norm;
 mod shapes;
+pub mod softmax;
 pub mod strided;
 #[cfg(test)]
 pub(crate) mod text;
@@ -72,6 +73,8 @@ macro_rules! passes {
 pub const PASSES: &[Pass] = passes![
     redundant,
     common,
+    dead,
+    softmax,
     dead,
     attention,
     linear,

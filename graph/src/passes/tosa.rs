@@ -9,7 +9,10 @@
 //!   `torchlet.q8ta_mul`; with a constant of one element, `torchlet.q8ta_lookup`;
 //! - `REDUCE_SUM` over image dims or the last dim, rescaled, becomes a depthwise convolution or a
 //!   linear layer whose weights are ones;
-//! - `AVG_POOL2D` becomes `torchlet.q8ta_avg_pool2d`;
+//! - `AVG_POOL2D` becomes a depthwise convolution too, or with padding `aten.avg_pool2d` between a
+//!   dequantization and a quantization;
+//! - other chains of `int32` calls between rescalings, and `MATMUL`, become floating-point calls
+//!   between a dequantization and a quantization;
 //! - `TABLE`, `CLAMP`, and `RESCALE` from int8 to int8 become `torchlet.q8ta_lookup`.
 //!
 //! Needs: a graph in which each value is produced once. A call is produced only if `takes` accepts
@@ -18,6 +21,7 @@
 //! those of programs for XNNPACK, so a result close to the middle between two quantized values may
 //! round to the other one.
 
+mod floats;
 mod layers;
 mod windows;
 
@@ -29,6 +33,7 @@ use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::{ClampArgs, LookupArgs, Operator, TosaRescaleArgs};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
+use floats::Floats;
 use torchlet_core::ScalarType;
 
 /// Replaces integer operators of TOSA by int8 operators. `takes` decides whether the processor
@@ -37,12 +42,18 @@ pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bo
     if !graph.nodes.iter().any(|node| node.operator.name().starts_with("tosa.")) {
         return 0;
     }
-    each_call(graph, |rewriter, node| replace(rewriter, node, takes).is_some())
+    let mut floats = Floats::new();
+    each_call(graph, |rewriter, node| replace(rewriter, node, &mut floats, takes).is_some())
 }
 
 type Takes<'t> = &'t mut dyn FnMut(&Graph<'_>, &Node) -> bool;
 
-fn replace(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: Takes<'_>) -> Option<()> {
+fn replace(
+    rewriter: &mut Rewriter<'_, '_>,
+    node: &Node,
+    floats: &mut Floats,
+    takes: Takes<'_>,
+) -> Option<()> {
     let out = *node.args.last()?;
     match node.operator {
         Operator::TOSA_RESCALE => {
@@ -55,7 +66,8 @@ fn replace(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: Takes<'_>) -> Op
                     let table = rescale.table()?;
                     lookup(rewriter, rescale.input, table, out, takes)
                 }
-                ScalarType::Int => layers::rescaled(rewriter, &rescale, out, takes),
+                ScalarType::Int => layers::rescaled(rewriter, &rescale, out, takes)
+                    .or_else(|| floats::island(rewriter, &rescale, out, floats, takes)),
                 _ => None,
             }
         }

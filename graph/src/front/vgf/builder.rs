@@ -16,7 +16,7 @@ pub(super) struct Builder<'b, 'p> {
     pub(super) module: &'b Module,
     calls: &'b mut Calls<'p>,
     /// Contents of the module's graph constants, by number.
-    outside: BTreeMap<u32, &'p [u8]>,
+    outside: BTreeMap<u32, Cow<'p, [u8]>>,
     /// Tensors, by the id of their result. A result that is a structure has several.
     values: BTreeMap<Id, Vec<ValueId>>,
 }
@@ -39,7 +39,7 @@ impl<'b, 'p> Builder<'b, 'p> {
     pub(super) fn new(
         module: &'b Module,
         calls: &'b mut Calls<'p>,
-        outside: BTreeMap<u32, &'p [u8]>,
+        outside: BTreeMap<u32, Cow<'p, [u8]>>,
     ) -> Self {
         Builder { module, calls, outside, values: BTreeMap::new() }
     }
@@ -75,7 +75,7 @@ impl<'b, 'p> Builder<'b, 'p> {
         let value = match module.outside(id)? {
             Some(number) => {
                 let data = self.outside(number, of)?;
-                self.constant(of, Cow::Borrowed(data))
+                self.constant(of, data)
             }
             None => self.computed(of, || module.contents(id))?,
         };
@@ -84,8 +84,8 @@ impl<'b, 'p> Builder<'b, 'p> {
     }
 
     /// A constant of the container, of the size that its type has.
-    fn outside(&self, number: u32, of: &TensorType) -> Result<&'p [u8], Error> {
-        let found = self.outside.get(&number).copied();
+    fn outside(&self, number: u32, of: &TensorType) -> Result<Cow<'p, [u8]>, Error> {
+        let found = self.outside.get(&number).cloned();
         let found = found.ok_or_else(|| {
             Error::Invalid(format!("graph constant {number} is not bound to a constant"))
         })?;

@@ -120,6 +120,12 @@ pub struct Segment<'p> {
     pub constants: Vec<(u32, usize)>,
     /// Workgroups of a compute segment.
     pub dispatch_shape: Vec<u32>,
+    /// Resources that the segment reads.
+    pub inputs: Vec<usize>,
+    /// Resources that the segment writes.
+    pub outputs: Vec<usize>,
+    /// Ranges of push constants of a compute segment: offset and size in bytes.
+    pub push_constants: Vec<[u32; 2]>,
 }
 
 /// Use of a resource.
@@ -161,6 +167,11 @@ pub struct Resource {
     pub shape: Vec<u64>,
     /// Strides in bytes; empty if the elements are contiguous.
     pub strides: Vec<u64>,
+    /// Sampler of an image: `VkFilter` for minification and magnification, `VkSamplerAddressMode`
+    /// of the two dims, and `VkBorderColor`.
+    pub sampler: Option<[u32; 5]>,
+    /// Group of the resources that share their memory with this one.
+    pub alias_group: Option<u32>,
 }
 
 impl Resource {
@@ -183,18 +194,35 @@ impl Resource {
     }
 }
 
-/// Formats of tensors, by their numbers in `vulkan_core.h`.
-const FORMATS: [(u32, &str); 16] = [
+/// Formats of tensors and images, by their numbers in `vulkan_core.h`.
+const FORMATS: [(u32, &str); 33] = [
     (9, "R8_UNORM"),
     (10, "R8_SNORM"),
     (13, "R8_UINT"),
     (14, "R8_SINT"),
+    (20, "R8G8_UINT"),
+    (21, "R8G8_SINT"),
+    (37, "R8G8B8A8_UNORM"),
+    (38, "R8G8B8A8_SNORM"),
+    (41, "R8G8B8A8_UINT"),
+    (42, "R8G8B8A8_SINT"),
     (74, "R16_UINT"),
     (75, "R16_SINT"),
     (76, "R16_SFLOAT"),
+    (81, "R16G16_UINT"),
+    (82, "R16G16_SINT"),
+    (83, "R16G16_SFLOAT"),
+    (95, "R16G16B16A16_UINT"),
+    (96, "R16G16B16A16_SINT"),
+    (97, "R16G16B16A16_SFLOAT"),
     (98, "R32_UINT"),
     (99, "R32_SINT"),
     (100, "R32_SFLOAT"),
+    (103, "R32G32_SFLOAT"),
+    (106, "R32G32B32_SFLOAT"),
+    (107, "R32G32B32A32_UINT"),
+    (108, "R32G32B32A32_SINT"),
+    (109, "R32G32B32A32_SFLOAT"),
     (110, "R64_UINT"),
     (111, "R64_SINT"),
     (112, "R64_SFLOAT"),
@@ -311,6 +339,8 @@ impl<'p> Container<'p> {
         let bound = self.segments.iter().flat_map(|segment| &segment.bindings);
         let used = self.inputs.iter().chain(&self.outputs).copied();
         let used = used.chain(bound.map(|binding| binding.resource));
+        let segments = self.segments.iter();
+        let used = used.chain(segments.flat_map(|it| it.inputs.iter().chain(&it.outputs)).copied());
         for resource in used.chain(self.constants.iter().map(|constant| constant.resource)) {
             if resource >= resources {
                 return bad("resource", resource, resources);
@@ -400,6 +430,10 @@ fn read_segment<'p>(table: &SegmentTable<'p>, budget: &mut Budget) -> Result<Seg
     if constants.is_empty() {
         constants = (0..).zip(listed.into_iter().map(index)).collect();
     }
+    let mut push_constants = Vec::new();
+    for range in budget.all(table.push_constants()?)? {
+        push_constants.push([range.offset()?, range.size()?]);
+    }
     Ok(Segment {
         kind: kind(table.kind()?)?,
         name: budget.text(table.name()?)?,
@@ -407,6 +441,9 @@ fn read_segment<'p>(table: &SegmentTable<'p>, budget: &mut Budget) -> Result<Seg
         bindings,
         constants,
         dispatch_shape: budget.all(table.dispatch_shape()?)?,
+        inputs: slots(table.inputs()?, budget)?,
+        outputs: slots(table.outputs()?, budget)?,
+        push_constants,
     })
 }
 
@@ -435,7 +472,24 @@ fn read_resources(section: &[u8], budget: &mut Budget) -> Result<Vec<Resource>, 
         }
         let descriptor_type = Some(table.descriptor_type()?).filter(|it| *it != u32::MAX);
         let format = table.format()?;
-        resources.push(Resource { category, format, descriptor_type, shape, strides });
+        let sampler = match (table.extra()?, table.sampler()?) {
+            (1, Some(it)) => {
+                let [u, v] = [it.address_mode_u()?, it.address_mode_v()?];
+                Some([it.min_filter()?, it.mag_filter()?, u, v, it.border_color()?])
+            }
+            _ => None,
+        };
+        let alias_group = table.alias_group()?.map(i32::cast_unsigned);
+        let alias_group = alias_group.filter(|group| *group != u32::MAX);
+        resources.push(Resource {
+            category,
+            format,
+            descriptor_type,
+            shape,
+            strides,
+            sampler,
+            alias_group,
+        });
     }
     Ok(resources)
 }

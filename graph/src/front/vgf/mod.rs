@@ -5,7 +5,7 @@
 //! of the model sequence. Floating-point operators become ATen's; integer operators whose
 //! arithmetic ATen lacks become `tosa.*` operators, and [`passes::tosa`](crate::passes::tosa)
 //! replaces them by int8 operators where a processor has those. Compute segments, which are
-//! foreign shaders, are unsupported.
+//! foreign shaders, become calls of `torchlet.shader`.
 
 mod builder;
 mod calls;
@@ -15,14 +15,17 @@ mod nodes;
 mod ops;
 mod program;
 mod schema;
+mod shaders;
 mod spectral;
 mod spirv;
+pub(crate) mod tosa;
 
 use crate::budget::{Budget, Computed};
 use crate::error::Error;
 use crate::front::Summary;
 use crate::front::vulkan::{Argument, Bound};
 use crate::graph::{Tensor, ValueId};
+use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -34,7 +37,8 @@ pub use container::{
     Binding, Category, Code, Constant, Container, Module, Resource, Segment, SegmentKind, sections,
 };
 pub(crate) use container::{MAGIC, is_blob};
-pub(crate) use program::program;
+pub(crate) use program::{program, tosa_program};
+pub(crate) use shaders::refuse as refuse_shaders;
 use spirv::{Id, Step, TensorType};
 use torchlet_core::ScalarType;
 use torchlet_core::layout::MAX_RANK;
@@ -132,75 +136,80 @@ struct Sequence<'c, 'p> {
     container: &'c Container<'p>,
     budget: Budget,
     calls: Calls<'p>,
-    /// Tensors by the index of their resource.
+    /// Tensors by the [index](Self::storage) of their resource.
     values: BTreeMap<usize, ValueId>,
 }
 
+/// Number of `VK_DESCRIPTOR_TYPE_TENSOR_ARM`.
+const TENSOR_DESCRIPTOR: u32 = 1_000_460_000;
+
 impl<'p> Sequence<'_, 'p> {
+    /// The resource that stands for all resources with the same memory.
+    fn storage(&self, resource: usize) -> usize {
+        let resources = &self.container.resources;
+        let group = resources.get(resource).and_then(|it| it.alias_group);
+        let first = group.and_then(|_| resources.iter().position(|it| it.alias_group == group));
+        first.unwrap_or(resource)
+    }
+
     fn define(&mut self, resource: usize, value: ValueId) -> Result<(), Error> {
-        match self.values.insert(resource, value) {
-            None => Ok(()),
-            Some(_) => Err(Error::Invalid(format!("VGF resource {resource} is written twice"))),
+        let is_alone =
+            self.container.resources.get(resource).is_none_or(|it| it.alias_group.is_none());
+        match self.values.insert(self.storage(resource), value) {
+            Some(_) if is_alone => {
+                Err(Error::Invalid(format!("VGF resource {resource} is written twice")))
+            }
+            _ => Ok(()),
         }
     }
 
-    fn value(&self, resource: usize) -> Result<ValueId, Error> {
-        let value = self.values.get(&resource).copied();
-        value.ok_or_else(|| {
+    /// The tensor of a resource, in the shape of that resource: others in its alias group may have
+    /// other shapes.
+    fn value(&mut self, resource: usize) -> Result<ValueId, Error> {
+        let value = self.values.get(&self.storage(resource)).copied();
+        let value = value.ok_or_else(|| {
             Error::Invalid(format!("VGF resource {resource} is read before it is written"))
-        })
+        })?;
+        let is_alias =
+            self.container.resources.get(resource).is_some_and(|it| it.alias_group.is_some());
+        if !is_alias {
+            return Ok(value);
+        }
+        let (of, found) = (tensor_type(self.container, resource)?, self.calls.tensor(value)?);
+        let numel = found.sizes.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size));
+        if found.scalar_type != of.scalar_type || numel != of.numel() {
+            return Err(Error::Unsupported(format!(
+                "VGF resource {resource}: an alias group with tensors of different types or sizes"
+            )));
+        }
+        self.calls.view(value, &of.sizes)
     }
 
     /// Adds an input: an argument, converted to the resource's dtype and memory order.
     fn add_input(&mut self, resource: usize, argument: &Argument) -> Result<(), Error> {
         let of = tensor_type(self.container, resource)?;
-        let (tensor, order) = fitting(argument, &of)?;
-        let calls = &mut self.calls;
-        let given = calls.input(tensor);
-        let value = calls.cast(given, of.scalar_type)?;
-        let value = match order {
-            [] => calls.view(value, &of.sizes)?,
-            order if order.is_sorted() => value,
-            order => calls.permute(value, order)?,
-        };
+        let value = bind_input(&mut self.calls, argument, &of)?;
         self.define(resource, value)
     }
 
     /// Adds an output: a tensor, converted to the argument's dtype and memory order.
     fn add_output(&mut self, resource: usize, argument: &Argument) -> Result<(), Error> {
         let value = self.value(resource)?;
-        let calls = &mut self.calls;
-        let (scalar_type, sizes) = (calls.scalar_type(value)?, calls.sizes(value)?);
-        let (tensor, order) = fitting(argument, &TensorType { scalar_type, sizes })?;
-        let value = match order {
-            [] => calls.view(value, &[])?,
-            order if order.is_sorted() => value,
-            order => {
-                let mut places: Vec<usize> = (0..order.len()).collect();
-                places.sort_unstable_by_key(|place| order.get(*place).copied());
-                calls.permute(value, &places)?
-            }
-        };
-        let value = calls.cast(value, tensor.scalar_type)?;
-        calls.output(value)
+        bind_output(&mut self.calls, value, argument)
     }
 
     /// Adds the calls of a segment.
     fn add_segment(&mut self, at: usize, segment: &Segment<'p>) -> Result<(), Error> {
         let container = self.container;
-        let Some((module, entry_point)) = graph_module(container, segment, &mut self.budget)?
-        else {
-            return Err(Error::Unsupported(format!(
-                "VGF segment {at} ({:?}) is a compute shader: export the model without operators \
-                 that VgfPartitioner lowers to shaders",
-                segment.name
-            )));
-        };
         let named = |error: Error| match error {
             Error::Unsupported(what) => {
                 Error::Unsupported(format!("VGF segment {at} ({:?}): {what}", segment.name))
             }
             other => other,
+        };
+        let Some((module, entry_point)) = graph_module(container, segment, &mut self.budget)?
+        else {
+            return shaders::add(self, at, segment).map_err(named);
         };
         let entry = module.entry(entry_point).map_err(named)?;
         let bound = segment.bindings.iter().rev().map(|it| ([it.set, it.binding], it.resource));
@@ -213,7 +222,7 @@ impl<'p> Sequence<'_, 'p> {
             })
         };
         let outside = segment.constants.iter().filter_map(|(number, constant)| {
-            Some((*number, container.constants.get(*constant)?.bytes))
+            Some((*number, Cow::Borrowed(container.constants.get(*constant)?.bytes)))
         });
         let mut inputs = Vec::new();
         for (index, id) in &entry.body.inputs {
@@ -226,15 +235,7 @@ impl<'p> Sequence<'_, 'p> {
             builder.define(id, vec![value])?;
         }
         for step in &entry.body.steps {
-            match step {
-                Step::Call(call) => nodes::add(&mut builder, call).map_err(named)?,
-                Step::Extract { result, from, index } => {
-                    let item = builder.items(*from)?.get(*index).copied();
-                    let item =
-                        item.ok_or_else(|| Error::invalid("SPIR-V: an item out of range"))?;
-                    builder.define(*result, vec![item])?;
-                }
-            }
+            add_step(&mut builder, step).map_err(named)?;
         }
         let mut outputs = Vec::new();
         for (index, id) in &entry.body.outputs {
@@ -244,6 +245,51 @@ impl<'p> Sequence<'_, 'p> {
             outputs.push((resource(place)?, value));
         }
         outputs.into_iter().try_for_each(|(resource, value)| self.define(resource, value))
+    }
+}
+
+/// Adds an input: an argument, converted to a dtype and memory order.
+fn bind_input(
+    calls: &mut Calls<'_>,
+    argument: &Argument,
+    of: &TensorType,
+) -> Result<ValueId, Error> {
+    let (tensor, order) = fitting(argument, of)?;
+    let given = calls.input(tensor);
+    let value = calls.cast(given, of.scalar_type)?;
+    match order {
+        [] => calls.view(value, &of.sizes),
+        order if order.is_sorted() => Ok(value),
+        order => calls.permute(value, order),
+    }
+}
+
+/// Adds an output: a tensor, converted to the argument's dtype and memory order.
+fn bind_output(calls: &mut Calls<'_>, value: ValueId, argument: &Argument) -> Result<(), Error> {
+    let (scalar_type, sizes) = (calls.scalar_type(value)?, calls.sizes(value)?);
+    let (tensor, order) = fitting(argument, &TensorType { scalar_type, sizes })?;
+    let value = match order {
+        [] => calls.view(value, &[])?,
+        order if order.is_sorted() => value,
+        order => {
+            let mut places: Vec<usize> = (0..order.len()).collect();
+            places.sort_unstable_by_key(|place| order.get(*place).copied());
+            calls.permute(value, &places)?
+        }
+    };
+    let value = calls.cast(value, tensor.scalar_type)?;
+    calls.output(value)
+}
+
+/// Adds the calls of an instruction.
+fn add_step(builder: &mut Builder<'_, '_>, step: &Step) -> Result<(), Error> {
+    match step {
+        Step::Call(call) => nodes::add(builder, call),
+        Step::Extract { result, from, index } => {
+            let item = builder.items(*from)?.get(*index).copied();
+            let item = item.ok_or_else(|| Error::invalid("SPIR-V: an item out of range"))?;
+            builder.define(*result, vec![item])
+        }
     }
 }
 
@@ -282,14 +328,24 @@ fn tensor_type(container: &Container<'_>, resource: usize) -> Result<TensorType,
 /// The dtype of a resource's format.
 fn scalar_type(resource: &Resource) -> Result<ScalarType, Error> {
     Ok(match resource.format_name() {
-        Some("R8_SINT" | "R8_UINT") => ScalarType::Char,
+        Some(
+            "R8_SINT" | "R8_UINT" | "R8G8_UINT" | "R8G8_SINT" | "R8G8B8A8_UNORM" | "R8G8B8A8_SNORM"
+            | "R8G8B8A8_UINT" | "R8G8B8A8_SINT",
+        ) => ScalarType::Char,
         Some("R8_BOOL_ARM") => ScalarType::Bool,
-        Some("R16_SINT" | "R16_UINT") => ScalarType::Short,
-        Some("R32_SINT" | "R32_UINT") => ScalarType::Int,
+        Some(
+            "R16_SINT" | "R16_UINT" | "R16G16_UINT" | "R16G16_SINT" | "R16G16B16A16_UINT"
+            | "R16G16B16A16_SINT",
+        ) => ScalarType::Short,
+        Some("R32_SINT" | "R32_UINT" | "R32G32B32A32_UINT" | "R32G32B32A32_SINT") => {
+            ScalarType::Int
+        }
         Some("R64_SINT" | "R64_UINT") => ScalarType::Long,
-        Some("R16_SFLOAT") => ScalarType::Half,
+        Some("R16_SFLOAT" | "R16G16_SFLOAT" | "R16G16B16A16_SFLOAT") => ScalarType::Half,
         Some("R16_SFLOAT_FPENCODING_BFLOAT16_ARM") => ScalarType::BFloat16,
-        Some("R32_SFLOAT") => ScalarType::Float,
+        Some("R32_SFLOAT" | "R32G32_SFLOAT" | "R32G32B32_SFLOAT" | "R32G32B32A32_SFLOAT") => {
+            ScalarType::Float
+        }
         name => {
             let name = name.map_or_else(|| resource.format.to_string(), String::from);
             return Err(Error::Unsupported(format!("a tensor of Vulkan format {name}")));

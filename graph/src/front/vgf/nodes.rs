@@ -12,6 +12,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
+use torchlet_core::layout::MAX_RANK;
 
 /// Adds a call.
 ///
@@ -173,8 +174,7 @@ fn one(b: &mut Builder<'_, '_>, op: Op, ids: &[Id], out: &TensorType) -> Result<
             if multiples.len() != out.sizes.len() {
                 return Err(Error::invalid("multiples for another rank"));
             }
-            let multiples = b.ints(&multiples);
-            Ok(b.call(Operator::REPEAT, &[input, multiples], out.scalar_type, &out.sizes))
+            tile(b, input, &multiples, out)
         }
         Op::TRANSPOSE => {
             let [order, input] = operands(ids)?;
@@ -257,6 +257,40 @@ fn multiply(b: &mut Builder<'_, '_>, ids: &[Id], out: &TensorType) -> Result<Val
     Ok(pointwise(b, Operator::MUL_TENSOR, &[first, second], out))
 }
 
+/// Repeats a tensor along its dims: expands a new dim before each dim that repeats.
+fn tile(
+    b: &mut Builder<'_, '_>,
+    input: ValueId,
+    multiples: &[i64],
+    out: &TensorType,
+) -> Result<ValueId, Error> {
+    let sizes = b.sizes(input)?;
+    let (mut split, mut whole, mut made) = (Vec::new(), Vec::new(), Vec::new());
+    for (size, multiple) in sizes.iter().zip(multiples) {
+        let times = usize::try_from(*multiple).ok().filter(|times| *times > 0);
+        let times = times.ok_or_else(|| Error::Invalid(format!("the multiple {multiple}")))?;
+        if times > 1 {
+            split.push(1);
+            whole.push(times);
+        }
+        split.push(*size);
+        whole.push(*size);
+        made.push(size.checked_mul(times));
+    }
+    if made.iter().ne(out.sizes.iter().map(|size| Some(*size)).collect::<Vec<_>>().iter())
+        || sizes.len() != multiples.len()
+    {
+        return Err(Error::invalid("multiples that do not fit the result"));
+    }
+    if split.len() > MAX_RANK {
+        let multiples = b.ints(multiples);
+        return Ok(b.call(Operator::REPEAT, &[input, multiples], out.scalar_type, &out.sizes));
+    }
+    let split = b.view(input, &split)?;
+    let whole = b.expand(split, &whole)?;
+    b.view(whole, &out.sizes)
+}
+
 fn clamp(b: &mut Builder<'_, '_>, ids: &[Id]) -> Result<ValueId, Error> {
     let [low, high, mode, input] = operands(ids)?;
     let (low, high) = (b.module.number(low)?, b.module.number(high)?);
@@ -275,7 +309,14 @@ fn negate(b: &mut Builder<'_, '_>, ids: &[Id], out: &TensorType) -> Result<Value
     let input = b.read(input)?;
     let [low, high] = match b.scalar_type(input)? {
         of if of.is_floating() => return b.same(Operator::NEG, &[input]),
-        ScalarType::Char => [i8::MIN.into(), i8::MAX.into()],
+        ScalarType::Char => {
+            let sum = from.saturating_add(to);
+            let negated = (-128..=127i64).map(|value| sum.saturating_sub(value).clamp(-128, 127));
+            let table = negated.map(|value| (value as i8).cast_unsigned()).collect();
+            let of = TensorType { scalar_type: ScalarType::Char, sizes: vec![256] };
+            let table = b.computed(&of, || Ok(table))?;
+            return b.same(Operator::TOSA_TABLE, &[input, table]);
+        }
         ScalarType::Short => [i16::MIN.into(), i16::MAX.into()],
         _ => [i64::from(i32::MIN), i64::from(i32::MAX)],
     };
@@ -311,6 +352,9 @@ fn reduce(b: &mut Builder<'_, '_>, op: Op, ids: &[Id]) -> Result<ValueId, Error>
     if let Some(size) = sizes.get_mut(axis) {
         *size = 1;
     }
+    if of == ScalarType::Char && op == Op::REDUCE_MAX {
+        return largest_of_dim(b, input, axis, &sizes);
+    }
     let (list, number) = (b.ints(&[axis as i64]), b.int(axis as i64));
     let (keep, dtype) = (b.flag(true), b.int(of as i64));
     let (operator, inputs) = match op {
@@ -322,6 +366,30 @@ fn reduce(b: &mut Builder<'_, '_>, op: Op, ids: &[Id]) -> Result<ValueId, Error>
         _ => (Operator::SUM_DIM_INT_LIST, vec![input, list, keep, dtype]),
     };
     Ok(b.call(operator, &inputs, of, &sizes))
+}
+
+/// The largest int8 value over a dim, as pooling, which processors have for int8 images.
+fn largest_of_dim(
+    b: &mut Builder<'_, '_>,
+    input: ValueId,
+    axis: usize,
+    made: &[usize],
+) -> Result<ValueId, Error> {
+    let sizes = b.sizes(input)?;
+    let (before, after) = sizes.split_at_checked(axis).unwrap_or_default();
+    let (size, after) = after.split_first().ok_or_else(|| Error::invalid("no such dim"))?;
+    let product = |sizes: &[usize]| sizes.iter().try_fold(1, |n: usize, s| n.checked_mul(*s));
+    let ends = product(before).zip(product(after));
+    let (before, after) = ends.ok_or_else(|| Error::invalid("too many elements"))?;
+    let image = b.view(input, &[before, 1, *size, after])?;
+    let kernel = b.ints(&[*size as i64, 1]);
+    let (pad, one, no) = (b.ints(&[0, 0]), b.ints(&[1, 1]), b.flag(false));
+    let found = b.new_tensor(ScalarType::Char, &[before, 1, 1, after]);
+    let indices = b.new_tensor(ScalarType::Long, &[before, 1, 1, after]);
+    let list = b.push(Value::List(vec![found, indices]));
+    let inputs = [image, kernel, kernel, pad, one, no];
+    b.call_into(Operator::MAX_POOL2D_WITH_INDICES, &inputs, list);
+    b.view(found, made)
 }
 
 fn slice(b: &mut Builder<'_, '_>, ids: &[Id]) -> Result<ValueId, Error> {

@@ -66,7 +66,22 @@ flatbuffer_table! { ResourceTable {
     /// 0: input, 1: output, 2: intermediate, 3: constant.
     2 category: u8,
     3 description: DescriptionTable<'a>,
+    /// Type of the union in field 5. 1: sampler.
+    4 extra: u8,
+    5 sampler: SamplerTable<'a>,
+    /// Absent or -1 if the resource shares its memory with no other.
+    6 alias_group: Option<i32>,
 } }
+flatbuffer_table! {
+    /// Numbers of `VkFilter`, `VkSamplerAddressMode` and `VkBorderColor`.
+    SamplerTable {
+        0 min_filter: u32,
+        1 mag_filter: u32,
+        2 address_mode_u: u32,
+        3 address_mode_v: u32,
+        4 border_color: u32,
+    }
+}
 flatbuffer_table! {
     DescriptionTable { 0 shape: Vector<'a, u64>, 1 strides: Vector<'a, u64>, }
 }

@@ -141,6 +141,8 @@ pub(super) struct Module {
     sets: BTreeMap<Id, String>,
     entries: Vec<(Id, String, Vec<Id>)>,
     graphs: BTreeMap<Id, (Id, Body)>,
+    /// The last id of [`new_id`](Self::new_id).
+    last: Id,
 }
 
 /// The extended instruction set that this front end reads.
@@ -416,6 +418,39 @@ impl Module {
         self.define(id)?;
         self.constants.insert(id, (of, found));
         Ok(())
+    }
+
+    /// An id that nothing has. For modules that are not read from SPIR-V.
+    pub(super) fn new_id(&mut self) -> Id {
+        self.last = self.last.saturating_add(1);
+        self.last
+    }
+
+    /// Adds a type.
+    pub(super) fn new_type(&mut self, of: Type) -> Id {
+        let id = self.new_id();
+        self.types.insert(id, of);
+        id
+    }
+
+    /// Adds a constant of the type `of` whose items, of the type `item`, have these bits.
+    pub(super) fn new_composite(&mut self, of: Id, item: Id, bits: &[u64]) -> Id {
+        let mut items = Vec::new();
+        for bits in bits {
+            let id = self.new_id();
+            self.constants.insert(id, (item, Constant::Scalar(*bits)));
+            items.push(id);
+        }
+        let id = self.new_id();
+        self.constants.insert(id, (of, Constant::Composite(items)));
+        id
+    }
+
+    /// Adds a constant whose contents are outside of the module.
+    pub(super) fn new_outside(&mut self, of: Id, number: u32) -> Id {
+        let id = self.new_id();
+        self.constants.insert(id, (of, Constant::Outside(number)));
+        id
     }
 
     /// Checks that an id is new.

@@ -98,8 +98,8 @@ fn grids_need_an_output_for_each_input() {
 }
 
 /// Operators that portable kernels cannot compute: fused operators (which are lowered as the
-/// original calls, or which passes produce only at the end of compilation), and weights that are
-/// packed for one machine.
+/// original calls, or which passes produce only at the end of compilation), weights that are packed
+/// for one machine, and foreign shaders.
 #[test]
 fn every_operator_has_a_form() {
     let mut without: Vec<&str> =
@@ -120,6 +120,7 @@ fn every_operator_has_a_form() {
             "torchlet.rotary",
             "torchlet.rounded_rows",
             "torchlet.separable",
+            "torchlet.shader",
             "torchlet.to_channels_first",
             "torchlet.to_channels_last",
         ]

@@ -1,15 +1,16 @@
 //! Layers and arithmetic whose results are rescaled to int8.
 
-use super::{Rescale, Takes, constant, constant_tensor, lookup, symmetric_padding};
+use super::{Rescale, Takes, constant, constant_tensor, floats, lookup, symmetric_padding};
 use crate::graph::{Node, Tensor, Value, ValueId};
 use crate::operators::{
-    AddArgs, Operator, Q8taAddArgs, Q8taAvgPool2dArgs, Q8taConv2dArgs, Q8taLinearArgs, Q8taMulArgs,
-    SumArgs, TosaAvgPool2dArgs, TosaConvArgs,
+    AddArgs, Operator, Q8taAddArgs, Q8taConv2dArgs, Q8taLinearArgs, Q8taMulArgs, SumArgs,
+    TosaAvgPool2dArgs, TosaConvArgs,
 };
 use crate::passes::constant::{decode, encode};
 use crate::passes::rewrite::Rewriter;
 use crate::passes::uses::inputs;
 use crate::passes::views::view_into;
+use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -43,11 +44,11 @@ pub(super) fn rescaled(
     }
 }
 
-fn double(rewriter: &mut Rewriter<'_, '_>, value: f64) -> ValueId {
+pub(super) fn double(rewriter: &mut Rewriter<'_, '_>, value: f64) -> ValueId {
     rewriter.value(Value::Double(value))
 }
 
-fn int(rewriter: &mut Rewriter<'_, '_>, value: i64) -> ValueId {
+pub(super) fn int(rewriter: &mut Rewriter<'_, '_>, value: i64) -> ValueId {
     rewriter.value(Value::Int(value))
 }
 
@@ -56,7 +57,7 @@ fn ints(rewriter: &mut Rewriter<'_, '_>, items: &[i64]) -> ValueId {
 }
 
 /// Whether int8 operators have this zero point.
-fn is_int8(zero_point: i64) -> bool {
+pub(super) fn is_int8(zero_point: i64) -> bool {
     i8::try_from(zero_point).is_ok()
 }
 
@@ -126,7 +127,16 @@ fn convolution(
     };
     let depthwise = node.operator == Operator::TOSA_DEPTHWISE_CONV2D;
     let (weight, _) = rewriter.constant(call.weight)?;
-    let weight = weight.clone();
+    let mut weight = weight.clone();
+    let depthwise = match weight.sizes[..] {
+        // With one input channel, the convolution is not depthwise.
+        [y, x, 1, outputs] if depthwise && outputs > 1 => {
+            weight = by_output(weight, outputs)?;
+            weight.sizes = vec![outputs, y, x, 1];
+            false
+        }
+        _ => depthwise,
+    };
     let (kernel, sizes, groups) = match (depthwise, &weight.sizes[..]) {
         (true, &[y, x, _, 1]) => ([y, x], vec![y, x, depth], depth),
         (false, &[outputs, y, x, inputs]) => {
@@ -173,7 +183,15 @@ fn convolution(
     let weights = Tensor { sizes, ..weight };
     let sums = Sums { kind, weights, kernel, groups, pad, scales, bias, zero: input_zero };
     let steps = [call.stride, call.dilation];
-    sums.add(rewriter, rescale, [(call.input, input), (out, made)], steps, takes)
+    sums.add(rewriter, rescale.output_zp, [(call.input, input), (out, made)], steps, takes)
+}
+
+/// Int8 weights with the output channel as the first dim instead of the last.
+fn by_output(weight: Tensor<'_>, outputs: usize) -> Option<Tensor<'_>> {
+    let data = weight.data.as_deref().filter(|data| data.len().is_multiple_of(outputs))?;
+    let taps = |output| data.iter().skip(output).step_by(outputs).copied();
+    let data = (0..outputs).flat_map(taps).collect();
+    Some(Tensor { data: Some(Cow::Owned(data)), ..weight })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,13 +222,13 @@ impl<'p> Sums<'p> {
     fn add(
         self,
         rewriter: &mut Rewriter<'_, 'p>,
-        rescale: &Rescale,
+        output_zero: i64,
         [(source, input), (out, made)]: [(ValueId, Vec<usize>); 2],
         [stride, dilation]: [ValueId; 2],
         takes: Takes<'_>,
     ) -> Option<()> {
         let is_scale = |scale: &f64| (*scale as f32).is_normal() && *scale > 0.0;
-        let are_int8 = is_int8(self.zero) && is_int8(rescale.output_zp);
+        let are_int8 = is_int8(self.zero) && is_int8(output_zero);
         if !are_int8 || !self.scales.iter().all(is_scale) {
             return None;
         }
@@ -220,7 +238,7 @@ impl<'p> Sums<'p> {
         let weights = rewriter.value(Value::Tensor(self.weights));
         let (input_scale, output_scale) = (double(rewriter, 1.0), double(rewriter, 1.0));
         let input_zero_point = int(rewriter, self.zero);
-        let output_zero_point = int(rewriter, rescale.output_zp);
+        let output_zero_point = int(rewriter, output_zero);
         // The sums can be computed from the weights.
         let weight_sums = rewriter.value(Value::None);
         let activation = Some(rewriter.value(Value::String(String::from("none"))));
@@ -325,11 +343,11 @@ fn reduction(
         zero,
     };
     let one = ints(rewriter, &[1, 1]);
-    sums.add(rewriter, rescale, [(source, input), (out, made)], [one, one], takes)
+    sums.add(rewriter, rescale.output_zp, [(source, input), (out, made)], [one, one], takes)
 }
 
 /// An int8 tensor that is rescaled to int32: its zero point and its factor.
-fn operand(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, i64, f64)> {
+pub(super) fn operand(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, i64, f64)> {
     let rescale = Rescale::producer(rewriter, id)?;
     let is_char = rewriter.scalar_type(rescale.input)? == ScalarType::Char;
     let is_plain = is_char && rescale.is_signed() && rescale.output_zp == 0;
@@ -439,15 +457,23 @@ fn arithmetic(
     rewriter.call_if_taken(operator, &args, out, takes)
 }
 
-/// Average pooling that keeps the zero point.
+/// Factor that rounds ties away from zero, like TOSA's reciprocals, for averages of up to
+/// [`MAX_WINDOW`] values: it moves a tie by more than an `f32` rounding, and other averages by less
+/// than their distance from a tie.
+const AWAY_FROM_ZERO: f64 = 1.0 + 1.0 / (1u64 << 20) as f64;
+const MAX_WINDOW: usize = 1 << 11;
+
+/// Average pooling: without padding a depthwise convolution whose weights are ones, otherwise in
+/// floating point.
 pub(super) fn averaged(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
     takes: Takes<'_>,
 ) -> Option<()> {
     let call = TosaAvgPool2dArgs::of(node).ok()?;
-    let same_zero = rewriter.int(call.input_zp)? == rewriter.int(call.output_zp)?;
-    if !same_zero || rewriter.scalar_type(call.out)? != ScalarType::Char {
+    let zeros = [rewriter.int(call.input_zp)?, rewriter.int(call.output_zp)?];
+    let are_int8 = zeros.iter().all(|zero| is_int8(*zero));
+    if rewriter.scalar_type(call.out)? != ScalarType::Char || !are_int8 {
         return None;
     }
     let (&[batch, height, width, channels], &[_, tall, wide, _]) =
@@ -462,22 +488,52 @@ pub(super) fn averaged(
     else {
         return None;
     };
+    let window = [usize::try_from(ky).ok()?, usize::try_from(kx).ok()?];
+    let count =
+        window[0].checked_mul(window[1]).filter(|count| (1..=MAX_WINDOW).contains(count))?;
+    let sizes = [vec![batch, channels, height, width], vec![batch, channels, tall, wide]];
+    if [top, bottom, left, right] == [0; 4] {
+        let ones = constant_tensor(ScalarType::Char, vec![1; count.checked_mul(channels)?]);
+        let sums = Sums {
+            kind: Kind::Depthwise,
+            weights: Tensor { sizes: vec![window[0], window[1], channels], ..ones },
+            kernel: window,
+            groups: channels,
+            pad: [0, 0],
+            scales: vec![f64::from((AWAY_FROM_ZERO / count as f64) as f32); channels],
+            bias: vec![0.0; channels],
+            zero: zeros[0],
+        };
+        let one = ints(rewriter, &[1, 1]);
+        let [from, made] = sizes.clone();
+        let ends = [(call.input, from), (call.out, made)];
+        if sums.add(rewriter, zeros[1], ends, [call.stride, one], takes).is_some() {
+            return Some(());
+        }
+    }
     let padding = |size: usize, kernel: i64, pad: [i64; 2], stride: i64| {
         let found = symmetric_padding(size, usize::try_from(kernel).ok()?, pad, [stride, 1])?;
         // PyTorch's padding is at most half of the window.
         (found <= kernel / 2).then_some(found)
     };
     let pad = [padding(height, ky, [top, bottom], sy)?, padding(width, kx, [left, right], sx)?];
-    let input = rewriter.new_tensor(ScalarType::Char, vec![batch, channels, height, width]);
-    let made = rewriter.new_tensor(ScalarType::Char, vec![batch, channels, tall, wide]);
-    let pool = Q8taAvgPool2dArgs {
-        input,
-        kernel_size: call.kernel_size,
-        stride: call.stride,
-        padding: ints(rewriter, &pad),
-        ceil_mode: rewriter.value(Value::Bool(false)),
-        out: made,
-    };
-    let layer = Layer { operator: Operator::Q8TA_AVG_POOL2D, args: pool.inputs(), input, made };
-    layer.add(rewriter, [call.input, call.out], takes)
+    let input = floats::dequantized(rewriter, call.input, 1.0, zeros[0], takes)?;
+    let [first, made] = sizes.map(|sizes| rewriter.new_tensor(ScalarType::Float, sizes));
+    let order = ints(rewriter, &CHANNELS_FIRST.map(|dim| dim as i64));
+    rewriter.call_if_taken(Operator::PERMUTE_COPY, &[input, order], first, takes)?;
+    let args = [
+        first,
+        call.kernel_size,
+        call.stride,
+        ints(rewriter, &pad),
+        rewriter.value(Value::Bool(false)),
+        // The average excludes padding.
+        rewriter.value(Value::Bool(false)),
+        rewriter.value(Value::None),
+    ];
+    rewriter.call_if_taken(Operator::AVG_POOL2D, &args, made, takes)?;
+    let last = rewriter.new_tensor(ScalarType::Float, vec![batch, tall, wide, channels]);
+    let order = ints(rewriter, &CHANNELS_LAST.map(|dim| dim as i64));
+    rewriter.call_if_taken(Operator::PERMUTE_COPY, &[made, order], last, takes)?;
+    floats::quantized(rewriter, last, 1.0 / AWAY_FROM_ZERO, zeros[1], call.out, takes)
 }

@@ -157,3 +157,55 @@ fn a_rescaling_of_int8_is_a_lookup() {
     let table = unsigned.table().unwrap();
     assert_eq!([table[127], table[0]], [97, 2]);
 }
+
+#[test]
+fn integer_chains_become_floats() {
+    // A matrix multiplication of activations, in the form of attention.
+    let source = "in x i8[2,3,4]
+        in y i8[2,4,5]
+        const m i32[1] = 1073741824
+        const s i8[1] = 38
+        c i32[2,3,5] = tosa.matmul.default(x, y, 4, -2)
+        r i8[2,3,5] = tosa.rescale.default(c, m, s, 0, 7, true, false, false, false, false)
+        out r";
+    let (operators, changes) = run_on(source);
+    let [from, to] = ["dequantize_per_tensor", "quantize_per_tensor"]
+        .map(|name| alloc::format!("quantized_decomposed.{name}.default"));
+    assert_eq!(operators, [&from, &from, "aten.bmm.default", &to]);
+    assert_eq!(changes, 1);
+    // A factor with which the rounding of earlier rescalings would matter.
+    let (operators, _) = run_on(&source.replace("i8[1] = 38", "i8[1] = 30"));
+    assert_eq!(operators, ["tosa.matmul.default", "tosa.rescale.default"]);
+}
+
+#[test]
+fn averages_become_layers_of_ones() {
+    let source = "in x i8[1,4,4,2]
+        r i8[1,2,2,2] = tosa.avg_pool2d.default(x, [2, 2], [2, 2], [0, 0, 0, 0], 3, -5)
+        out r";
+    let (operators, _) = run_on(source);
+    let expected =
+        ["aten.permute_copy.default", "et_vk.q8ta_conv2d_dw.default", "aten.permute_copy.default"];
+    assert_eq!(operators, expected);
+    // The number of averaged values varies with padding.
+    let padded = source.replace("[0, 0, 0, 0]", "[1, 1, 1, 1]").replace("[1,2,2,2]", "[1,3,3,2]");
+    let (operators, _) = run_on(&padded);
+    assert!(operators.contains(&"aten.avg_pool2d.default"), "{operators:?}");
+}
+
+#[test]
+fn ties_of_averages_round_away_from_zero() {
+    for count in 1..=2048u32 {
+        let scale = ((1.0 + 1.0 / (1u64 << 20) as f64) / f64::from(count)) as f32;
+        for value in [0.5, 1.5, 2.5, 7.5, 100.5, 126.5, 254.5] {
+            let sum = value * f64::from(count);
+            if sum.fract() == 0.0 {
+                let rounded = (sum as f32 * scale).round_ties_even();
+                assert_eq!(f64::from(rounded), value + 0.5, "{value} of {count}");
+                // The largest sum below the tie.
+                let below = ((sum - 1.0) as f32 * scale).round_ties_even();
+                assert_eq!(f64::from(below), ((sum - 1.0) / f64::from(count)).round(), "{count}");
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Checks of a foreign SPIR-V module against its bindings and the device.
+//!
+//! Drivers trust SPIR-V. The checks find modules that the device cannot run, and bindings that do
+//! not match the model sequence. They are no validator: a module that violates other rules reaches
+//! the driver, which is why foreign shaders need the caller's permission.
+
+use crate::error::Error;
+use std::collections::{HashMap, HashSet};
+use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
+
+const MAGIC: u32 = 0x0723_0203;
+const HEADER: usize = 5;
+/// `ExecutionModel` of compute shaders.
+const GL_COMPUTE: u32 = 5;
+
+/// Opcodes, of the SPIR-V specification.
+mod op {
+    pub(super) const ENTRY_POINT: u16 = 15;
+    pub(super) const EXECUTION_MODE: u16 = 16;
+    pub(super) const CAPABILITY: u16 = 17;
+    pub(super) const TYPE_IMAGE: u16 = 25;
+    pub(super) const TYPE_SAMPLER: u16 = 26;
+    pub(super) const TYPE_SAMPLED_IMAGE: u16 = 27;
+    pub(super) const TYPE_STRUCT: u16 = 30;
+    pub(super) const TYPE_POINTER: u16 = 32;
+    pub(super) const VARIABLE: u16 = 59;
+    pub(super) const DECORATE: u16 = 71;
+    pub(super) const EXECUTION_MODE_ID: u16 = 331;
+}
+
+const LOCAL_SIZE: u32 = 17;
+const DECORATION_BLOCK: u32 = 2;
+const DECORATION_BUFFER_BLOCK: u32 = 3;
+const DECORATION_BINDING: u32 = 33;
+const DECORATION_SET: u32 = 34;
+
+const CLASS_UNIFORM_CONSTANT: u32 = 0;
+const CLASS_UNIFORM: u32 = 2;
+const CLASS_PUSH_CONSTANT: u32 = 9;
+const CLASS_STORAGE_BUFFER: u32 = 12;
+
+/// Kind of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Buffer,
+    StorageImage,
+    SampledImage,
+    /// A sampled image with its sampler.
+    Combined,
+}
+
+/// Limits of the device that the checks need.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// SPIR-V version that the device supports: major and minor.
+    pub(crate) version: [u8; 2],
+    pub(crate) invocations: u32,
+    pub(crate) workgroup: [u32; 3],
+}
+
+/// A type, as far as descriptors depend on it.
+#[derive(Debug, Clone, Copy)]
+enum Type {
+    Struct,
+    StorageImage,
+    SampledImage,
+    Combined,
+    Pointer(u32),
+    Other,
+}
+
+fn bad(what: &str) -> Error {
+    Error::Invalid(format!("SPIR-V: {what}"))
+}
+
+/// Reads a literal string, and returns the words after it.
+fn text(words: &[u32]) -> Result<(String, &[u32]), Error> {
+    let mut bytes = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        for byte in word.to_le_bytes() {
+            if byte == 0 {
+                let text = String::from_utf8(bytes).map_err(|_| bad("a name that is not UTF-8"))?;
+                return Ok((text, words.get(at + 1..).unwrap_or_default()));
+            }
+            bytes.push(byte);
+        }
+    }
+    Err(bad("a name without an end"))
+}
+
+/// Checks a module. `bindings` are the kinds of the descriptors by set and binding, `pushes` tells
+/// whether the pipeline has push constants.
+///
+/// # Errors
+/// The module is malformed, needs features that the device lacks or that are not enabled, or does
+/// not match the bindings.
+pub(crate) fn check(
+    words: &[u32],
+    entry: &str,
+    bindings: &HashMap<(u32, u32), Kind>,
+    pushes: bool,
+    features: &DeviceFeatures,
+    limits: &Limits,
+) -> Result<(), Error> {
+    let [MAGIC, version, _, _, 0, ..] = *words else {
+        return Err(bad("the module does not start with a header"));
+    };
+    let [_, minor, major, _] = version.to_le_bytes();
+    if [major, minor] > limits.version {
+        let [most, second] = limits.version;
+        return Err(Error::unsupported(format!(
+            "SPIR-V {major}.{minor}: the device supports up to {most}.{second}"
+        )));
+    }
+    let mut rest = words.get(HEADER..).unwrap_or_default();
+    let (mut entries, mut sizes) = (Vec::new(), HashMap::new());
+    let mut types: HashMap<u32, Type> = HashMap::new();
+    let (mut sets, mut places, mut blocks) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let mut variables = Vec::new();
+    while let [first, ..] = rest {
+        let (len, opcode) = ((first >> 16) as usize, (first & 0xFFFF) as u16);
+        let operands = rest.get(1..len).filter(|_| len > 0);
+        let operands = operands.ok_or_else(|| bad("a truncated instruction"))?;
+        rest = rest.get(len..).unwrap_or_default();
+        match (opcode, operands) {
+            (op::CAPABILITY, [number]) => check_capability(*number, features)?,
+            (op::ENTRY_POINT, [GL_COMPUTE, id, name @ ..]) => {
+                let (name, _) = text(name)?;
+                if name == entry {
+                    entries.push(*id);
+                }
+            }
+            (op::EXECUTION_MODE, [id, LOCAL_SIZE, x, y, z]) => {
+                sizes.insert(*id, [*x, *y, *z]);
+            }
+            (op::EXECUTION_MODE_ID, _) => {
+                return Err(Error::unsupported(
+                    "a shader whose workgroup size is a specialization constant",
+                ));
+            }
+            (op::DECORATE, [id, DECORATION_SET, set]) => {
+                sets.insert(*id, *set);
+            }
+            (op::DECORATE, [id, DECORATION_BINDING, binding]) => {
+                places.insert(*id, *binding);
+            }
+            (op::DECORATE, [id, kind @ (DECORATION_BLOCK | DECORATION_BUFFER_BLOCK)]) => {
+                blocks.insert(*id, *kind);
+            }
+            (op::TYPE_STRUCT, [id, ..]) => {
+                types.insert(*id, Type::Struct);
+            }
+            (op::TYPE_IMAGE, [id, _, dim, _, arrayed, multisampled, sampled, ..]) => {
+                // Two-dimensional, not arrayed, not multisampled.
+                let is_plain = [*dim, *arrayed, *multisampled] == [1, 0, 0];
+                let of = match sampled {
+                    1 if is_plain => Type::SampledImage,
+                    2 if is_plain => Type::StorageImage,
+                    _ => Type::Other,
+                };
+                types.insert(*id, of);
+            }
+            (op::TYPE_SAMPLED_IMAGE, [id, image]) => {
+                let is_plain = matches!(types.get(image), Some(Type::SampledImage));
+                types.insert(*id, if is_plain { Type::Combined } else { Type::Other });
+            }
+            (op::TYPE_SAMPLER, [id]) => {
+                types.insert(*id, Type::Other);
+            }
+            (op::TYPE_POINTER, [id, _, to]) => {
+                types.insert(*id, Type::Pointer(*to));
+            }
+            (op::VARIABLE, [pointer, id, class, ..]) => variables.push((*pointer, *id, *class)),
+            _ => {}
+        }
+    }
+    let [id] = entries[..] else {
+        return Err(Error::Invalid(format!(
+            "SPIR-V: expected one compute entry point {entry:?}, found {}",
+            entries.len()
+        )));
+    };
+    check_workgroup(sizes.get(&id).copied(), limits)?;
+    let mut seen = HashSet::new();
+    for (pointer, id, class) in variables {
+        if class == CLASS_PUSH_CONSTANT && !pushes {
+            return Err(bad("push constants, for which the segment declares no range"));
+        }
+        if ![CLASS_UNIFORM_CONSTANT, CLASS_UNIFORM, CLASS_STORAGE_BUFFER].contains(&class) {
+            continue;
+        }
+        let (Some(set), Some(binding)) = (sets.get(&id), places.get(&id)) else {
+            return Err(bad("a resource without descriptor set or binding"));
+        };
+        let place = format!("set {set}, binding {binding}");
+        let pointee = match types.get(&pointer) {
+            Some(Type::Pointer(to)) => *to,
+            _ => return Err(bad("a variable whose type is not a pointer")),
+        };
+        let of = types.get(&pointee).copied().unwrap_or(Type::Other);
+        let block = blocks.get(&pointee).copied();
+        let kind = match (class, of, block) {
+            (CLASS_STORAGE_BUFFER, Type::Struct, _)
+            | (CLASS_UNIFORM, Type::Struct, Some(DECORATION_BUFFER_BLOCK)) => Kind::Buffer,
+            (CLASS_UNIFORM_CONSTANT, Type::StorageImage, _) => Kind::StorageImage,
+            (CLASS_UNIFORM_CONSTANT, Type::SampledImage, _) => Kind::SampledImage,
+            (CLASS_UNIFORM_CONSTANT, Type::Combined, _) => Kind::Combined,
+            _ => {
+                return Err(Error::unsupported(format!(
+                    "a shader with another resource than a storage buffer or a 2D image at {place}"
+                )));
+            }
+        };
+        match bindings.get(&(*set, *binding)) {
+            Some(found) if *found == kind => {}
+            Some(found) => {
+                return Err(Error::Invalid(format!(
+                    "{place}: the shader declares {kind:?}, the segment binds {found:?}"
+                )));
+            }
+            None => {
+                return Err(Error::Invalid(format!(
+                    "{place}: declared by the shader, but not bound by the segment"
+                )));
+            }
+        }
+        seen.insert((*set, *binding));
+    }
+    // Bindings that the shader does not declare are harmless.
+    Ok(())
+}
+
+fn check_workgroup(size: Option<[u32; 3]>, limits: &Limits) -> Result<(), Error> {
+    let size = size.ok_or_else(|| bad("a compute shader without a workgroup size"))?;
+    let count = size.iter().try_fold(1u32, |count, size| count.checked_mul(*size));
+    let fits = size.iter().zip(limits.workgroup).all(|(size, most)| (1..=most).contains(size));
+    match count.is_some_and(|count| count <= limits.invocations) && fits {
+        true => Ok(()),
+        false => Err(Error::unsupported(format!(
+            "a workgroup of {size:?} invocations; the device limit is {}",
+            limits.invocations
+        ))),
+    }
+}
+
+/// Checks that a capability is one that the device is opened with.
+fn check_capability(number: u32, features: &DeviceFeatures) -> Result<(), Error> {
+    let needed = match number {
+        // Matrix, Shader, ImageQuery, Image1D is not included.
+        0 | 1 | 50 => return Ok(()),
+        9 => DeviceFeature::Float16Arithmetic,
+        22 => DeviceFeature::Int16Arithmetic,
+        39 => DeviceFeature::Int8Arithmetic,
+        4433 => DeviceFeature::Float16Storage,
+        4448 => DeviceFeature::Storage8Bit,
+        // TensorsARM and StorageTensorArrayDynamicIndexingEXT.
+        4174 | 4175 => {
+            return Err(Error::unsupported(
+                "a shader with tensors (VK_ARM_tensors): use storage buffers instead",
+            ));
+        }
+        _ => {
+            return Err(Error::unsupported(format!(
+                "a shader with SPIR-V capability {number}, which is not enabled"
+            )));
+        }
+    };
+    match features.has(needed) {
+        true => Ok(()),
+        false => Err(Error::unsupported(format!(
+            "a shader that needs {}, which the device lacks",
+            needed.name()
+        ))),
+    }
+}

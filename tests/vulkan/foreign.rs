@@ -1,0 +1,164 @@
+//! Compute segments of VGF files: they run as they are, only with the caller's permission.
+//! `tests/export/vgf_shaders.py` writes the files.
+
+use crate::device::device_is_there;
+use std::path::Path;
+use torchlet::{Module, ModuleBuilder, RunOn, Tensor, Value};
+
+fn file(name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/vgf_shaders");
+    std::fs::read(folder.join(name)).unwrap()
+}
+
+fn allowed() -> ModuleBuilder {
+    Module::builder().threads(1).run_on(RunOn::Device("vulkan")).allow_foreign_shaders(true)
+}
+
+fn run(name: &str, inputs: &[Tensor]) -> Vec<f32> {
+    let mut module = allowed().from_bytes(file(name)).unwrap();
+    let inputs: Vec<Value> = inputs.iter().map(|it| Value::from(it.clone())).collect();
+    // The second run finds memory that the first one left.
+    module.forward(inputs.as_slice()).unwrap();
+    let outputs = module.forward(inputs.as_slice()).unwrap();
+    outputs[0].tensor().unwrap().to_vec::<f32>().unwrap()
+}
+
+fn counted(sizes: &[usize]) -> Tensor {
+    let count = sizes.iter().product::<usize>();
+    Tensor::from_vec(sizes, (0..count).map(|at| at as f32 - 7.0).collect::<Vec<f32>>()).unwrap()
+}
+
+#[test]
+fn buffers_of_two_sets_and_push_constants() {
+    if !device_is_there() {
+        return;
+    }
+    let x = counted(&[3, 5]);
+    let other: Vec<f32> = (0..15).map(|at| 100.0 * at as f32).collect();
+    let outputs = run("buffers.vgf", &[x, Tensor::from_vec(&[3, 5], other).unwrap()]);
+    let expected: Vec<f32> =
+        (0..15).map(|at| 2.0 * (at as f32 - 7.0) + 100.0 * at as f32).collect();
+    assert_eq!(outputs, expected);
+}
+
+#[test]
+fn images_with_a_sampler() {
+    if !device_is_there() {
+        return;
+    }
+    let outputs = run("image.vgf", &[counted(&[1, 3, 4, 4])]);
+    let mut expected = Vec::new();
+    for (row, column) in (0..6).flat_map(|row| (0..8).map(move |column| (row, column))) {
+        let texel = (row / 2) * 4 + column / 2;
+        expected.extend((0..4).map(|channel| (texel * 4 + channel) as f32 - 7.0));
+    }
+    assert_eq!(outputs, expected);
+}
+
+#[test]
+fn alias_groups_between_a_graph_and_shaders() {
+    if !device_is_there() {
+        return;
+    }
+    let outputs = run("alias.vgf", &[counted(&[4, 4, 4])]);
+    let mut expected = Vec::new();
+    for (row, column) in (0..4).flat_map(|row| (0..4).map(move |column| (row, column))) {
+        let at = |channel: i32| (column * 4 + row) * 4 + channel;
+        expected.extend((0..4).map(|channel| ((at(channel) - 7).abs() + at(channel)) as f32));
+    }
+    assert_eq!(outputs, expected);
+}
+
+fn why(builder: ModuleBuilder, bytes: Vec<u8>) -> String {
+    let opened = builder.from_bytes(bytes).and_then(|mut it| it.load_method("forward"));
+    opened.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn shaders_need_permission_and_a_device() {
+    for processor in [RunOn::Auto, RunOn::Cpu, RunOn::Device("vulkan")] {
+        let builder = Module::builder().run_on(processor);
+        let why = why(builder, file("buffers.vgf"));
+        let expected = "VGF segment 0 (\"add_twice\") is a compute shader";
+        assert!(why.contains(expected) && why.contains("allow_foreign_shaders"), "{why}");
+    }
+    let builder = Module::builder().run_on(RunOn::Cpu).allow_foreign_shaders(true);
+    let why = why(builder, file("alias.vgf"));
+    assert!(why.contains("VGF segment 1 (\"count\")") && why.contains("only on Vulkan"), "{why}");
+}
+
+#[test]
+fn source_code_is_refused_with_the_way_out() {
+    let why = why(allowed(), file("glsl.vgf"));
+    assert!(why.contains("VGF segment 0 (\"count\")") && why.contains("glslc"), "{why}");
+}
+
+/// Replaces words of a file.
+fn patched(name: &str, from: &[u32], to: &[u32]) -> Vec<u8> {
+    let bytes = |words: &[u32]| words.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>();
+    let (mut file, from, to) = (file(name), bytes(from), bytes(to));
+    let places: Vec<usize> =
+        (0..file.len() - from.len()).filter(|at| file[*at..].starts_with(&from)).collect();
+    assert_eq!(places.len(), 1, "{from:?}");
+    file[places[0]..places[0] + to.len()].copy_from_slice(&to);
+    file
+}
+
+#[test]
+fn modules_that_do_not_fit_are_refused() {
+    if !device_is_there() {
+        return;
+    }
+    const MAIN: u32 = u32::from_le_bytes(*b"main");
+    let cases: &[(&[u32], &[u32], &str)] = &[
+        // Capabilities: 64-bit floats, tensors.
+        (&[2 << 16 | 17, 1], &[2 << 16 | 17, 10], "capability 10"),
+        (&[2 << 16 | 17, 1], &[2 << 16 | 17, 4174], "VK_ARM_tensors"),
+        // The version, and an instruction without words.
+        (&[0x0723_0203, 0x0001_0300], &[0x0723_0203, 0x0009_0000], "SPIR-V 9.0"),
+        (&[2 << 16 | 17, 1], &[17, 1], "truncated instruction"),
+        (&[2 << 16 | 17, 1], &[60_000 << 16 | 17, 1], "truncated instruction"),
+        // The entry point's name, and its workgroup size.
+        (&[0x0723_0203, 0x0001_0300], &[0x0123_0203], "does not start with a header"),
+        (&[17, 8, 1, 1], &[17, 1 << 20, 1, 1], "workgroup"),
+        (&[17, 8, 1, 1], &[17, 0, 1, 1], "workgroup"),
+        // Workgroups of the dispatch.
+        (&[3, 2, 1, 1], &[3, 0, 1, 1], "workgroups"),
+        (&[3, 2, 1, 1], &[3, u32::MAX, 1, 1], "workgroups"),
+    ];
+    for (from, to, expected) in cases {
+        let why = why(allowed(), patched("buffers.vgf", from, to));
+        assert!(why.contains(expected) && why.contains("\"add_twice\""), "{expected}: {why}");
+    }
+    let named = why(allowed(), patched("buffers.vgf", &[5, 4, MAIN], &[5, 4, MAIN + 1]));
+    assert!(named.contains("entry point"), "{named}");
+    // The binding of the second buffer, as the shader declares it.
+    let words: Vec<u32> =
+        file("buffers.vgf").as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it)).collect();
+    let decorated = words.windows(4).find(|it| it[0] == 4 << 16 | 71 && it[2..] == [33, 2]);
+    let decorated = decorated.unwrap().to_vec();
+    let mut moved = decorated.clone();
+    moved[3] = 9;
+    let why = why(allowed(), patched("buffers.vgf", &decorated, &moved));
+    assert!(why.contains("set 1, binding 9: declared by the shader, but not bound"), "{why}");
+}
+
+/// Damages outside of the SPIR-V module, with permission: an error or a result, never more.
+#[test]
+fn damaged_sequences_do_not_panic() {
+    if !device_is_there() {
+        return;
+    }
+    for name in ["buffers.vgf", "image.vgf", "alias.vgf"] {
+        let bytes = file(name);
+        // The sequence and the resources follow the modules.
+        let start = u64::from_le_bytes(bytes[32..40].try_into().unwrap()) as usize;
+        for (step, value) in [(7, 0xFF), (5, 0), (11, 1), (13, 0x40)] {
+            for at in (start..bytes.len()).step_by(step) {
+                let mut damaged = bytes.clone();
+                damaged[at] = value;
+                why(allowed().memory_limit(1 << 28), damaged);
+            }
+        }
+    }
+}
