@@ -373,8 +373,8 @@ mod tests {
     #[test]
     fn requests_start_in_order_but_one_per_address() {
         let address = |last| Some(IpAddr::from([10, 0, 0, last]));
-        let mut state = State::default();
-        state.waiting = [(1, address(1)), (2, address(1)), (3, address(2)), (4, None)].into();
+        let waiting = [(1, address(1)), (2, address(1)), (3, address(2)), (4, None)].into();
+        let mut state = State { waiting, ..State::default() };
         let first = |state: &State| (1..=4).find(|number| state.may_start(*number));
         for (number, owner) in [(1, address(1)), (3, address(2))] {
             assert_eq!(first(&state), Some(number));
