@@ -288,6 +288,7 @@ impl Context {
             version,
             invocations: limits.max_compute_work_group_invocations,
             workgroup: limits.max_compute_work_group_size,
+            shared: limits.max_compute_shared_memory_size,
         }
     }
 

@@ -33,9 +33,18 @@ impl SamplerConfig {
         }
     }
 
-    fn filters_linearly(self) -> bool {
+    pub(crate) fn filters_linearly(self) -> bool {
         self.0[0] == 1 || self.0[1] == 1
     }
+}
+
+/// How shaders use an image: all of them together.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct ImageUses {
+    pub(crate) is_storage: bool,
+    pub(crate) is_sampled: bool,
+    /// Whether a sampler filters linearly.
+    pub(crate) is_filtered: bool,
 }
 
 /// An image, its view and its memory.
@@ -49,25 +58,27 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Creates a 2D image with unspecified contents. `bytes` is the size of its texels.
+    /// Creates a 2D image with unspecified contents, for some use. `bytes` is the size of its
+    /// texels.
     pub(crate) fn new(
         context: &Arc<Context>,
         format: u32,
         extent: Extent,
-        is_storage: bool,
-        sampler: Option<SamplerConfig>,
+        uses: ImageUses,
         bytes: u64,
     ) -> Result<Self, Error> {
         let format = vk::Format::from_raw(format.cast_signed());
-        let own = match is_storage {
-            true => vk::ImageUsageFlags::STORAGE,
-            false => vk::ImageUsageFlags::SAMPLED,
-        };
-        let usage = own | vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST;
-        let linear = sampler.is_some_and(SamplerConfig::filters_linearly);
-        let largest = context.largest_image(format, usage, linear);
+        let mut usage = vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST;
+        if uses.is_storage {
+            usage |= vk::ImageUsageFlags::STORAGE;
+        }
+        if uses.is_sampled {
+            usage |= vk::ImageUsageFlags::SAMPLED;
+        }
+        let largest = context.largest_image(format, usage, uses.is_filtered);
         let largest = largest.ok_or_else(|| {
-            Error::unsupported(format!("images of format {format:?} with usage {usage:?}"))
+            let filter = if uses.is_filtered { " and linear filters" } else { "" };
+            Error::unsupported(format!("images of format {format:?} with usage {usage:?}{filter}"))
         })?;
         if extent[0] > largest[0] || extent[1] > largest[1] {
             return Err(Error::unsupported(format!(
@@ -195,7 +206,8 @@ pub(crate) struct ForeignPipeline {
 
 impl ForeignPipeline {
     /// Creates a pipeline. The caller has checked the module against the slots, which differ in set
-    /// and binding, and the number of bytes of push constants against the device.
+    /// and binding, against the number of bytes of push constants, and against the device. Images
+    /// of the slots were created for their kind of descriptor and sampler.
     pub(crate) fn new(
         context: &Arc<Context>,
         words: &[u32],
@@ -247,7 +259,7 @@ impl ForeignPipeline {
             .map_err(Error::of("vkCreatePipelineLayout"))?;
         let create = vk::ShaderModuleCreateInfo::default().code(words);
         // SAFETY: the caller allowed foreign shaders, which includes that the driver trusts them.
-        // Header, capabilities, entry point and resources of the module were checked.
+        // `spirv::check` states what was checked; other rules of SPIR-V are the module's author's.
         pipeline.module = unsafe { device.create_shader_module(&create, None) }
             .map_err(Error::of("vkCreateShaderModule"))?;
         let stage = vk::PipelineShaderStageCreateInfo::default()
@@ -256,7 +268,8 @@ impl ForeignPipeline {
             .name(&entry);
         let create =
             [vk::ComputePipelineCreateInfo::default().stage(stage).layout(pipeline.layout)];
-        // SAFETY: the module has the entry point, and the layout has its resources.
+        // SAFETY: the module has the entry point, and the layout has its resources and as many
+        // push constants as its block. As above, the driver trusts the code.
         let made =
             unsafe { device.create_compute_pipelines(vk::PipelineCache::null(), &create, None) };
         let made = made.map_err(|(_, error)| Error::Vulkan("vkCreateComputePipelines", error))?;
@@ -315,8 +328,8 @@ impl ForeignPipeline {
                     write.image_info(&images)
                 }
             };
-            // SAFETY: the set's layout has this binding of this type, the resource is alive, and
-            // the set is not in use.
+            // SAFETY: the set's layout has this binding of this type, the resource is alive and
+            // was created for it, and the set is not in use.
             unsafe { device.update_descriptor_sets(&[write], &[]) };
         }
         Ok(())

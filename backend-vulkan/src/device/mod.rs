@@ -29,7 +29,7 @@ pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use clock::Clock;
 pub(crate) use context::{Context, chosen, listed};
 pub(crate) use foreign::{
-    Bound, ForeignCommand, ForeignPipeline, ForeignRecording, Image, SamplerConfig, Slot,
+    Bound, ForeignCommand, ForeignPipeline, ForeignRecording, Image, ImageUses, SamplerConfig, Slot,
 };
 pub use info::{DeviceInfo, devices};
 pub(crate) use options::Options;

@@ -5,11 +5,12 @@
 //! [`OPTION`]. Tensors are buffers of their elements; images are copied from and to such buffers
 //! around each shader.
 
+mod layout;
 mod spirv;
 
 use crate::device::{
-    Bound, Buffer, Context, ForeignCommand, ForeignPipeline, ForeignRecording, Image, MemoryKind,
-    SamplerConfig, Slot,
+    Bound, Buffer, Context, ForeignCommand, ForeignPipeline, ForeignRecording, Image, ImageUses,
+    MemoryKind, SamplerConfig, Slot,
 };
 use crate::error::Error;
 use crate::{Contexts, forget_lost};
@@ -48,7 +49,7 @@ struct Stored {
     bytes: usize,
     sizes: Vec<usize>,
     buffer: Buffer,
-    image: Option<(Image, i64)>,
+    image: Option<Image>,
 }
 
 impl Stored {
@@ -68,14 +69,10 @@ impl Stored {
         &mut self,
         context: &Arc<Context>,
         format: i64,
-        is_storage: bool,
-        sampler: Option<SamplerConfig>,
+        uses: ImageUses,
     ) -> Result<(), Error> {
-        if let Some((_, known)) = &self.image {
-            return match *known == format {
-                true => Ok(()),
-                false => Err(Error::unsupported("a tensor as images of several formats")),
-            };
+        if self.image.is_some() {
+            return Ok(());
         }
         let (&[1, height, width, _] | &[height, width, _]) = &self.sizes[..] else {
             return Err(Error::Unsupported(format!(
@@ -96,8 +93,8 @@ impl Stored {
         let (extent, format_number) =
             ([size(width), size(height)], u32::try_from(format).unwrap_or(0));
         let bytes = self.bytes as u64;
-        let image = Image::new(context, format_number, extent, is_storage, sampler, bytes)?;
-        self.image = Some((image, format));
+        let image = Image::new(context, format_number, extent, uses, bytes)?;
+        self.image = Some(image);
         Ok(())
     }
 }
@@ -263,11 +260,43 @@ impl Call {
         let (name, entry) = (text(call.name)?, text(call.entry)?);
         Ok(Call { name, words, entry, inputs, outputs, slots, groups, push })
     }
+
+    /// Descriptors that are images.
+    fn images(&self) -> impl Iterator<Item = &SlotOf> {
+        self.slots.iter().filter(|slot| slot.kind != Kind::Buffer)
+    }
+
+    /// Adds the formats and uses of the tensors that are images here.
+    fn collect_images(&self, uses: &mut HashMap<ValueId, (i64, ImageUses)>) -> Result<(), Error> {
+        let buffers: HashSet<ValueId> = self
+            .slots
+            .iter()
+            .filter(|slot| slot.kind == Kind::Buffer)
+            .map(|slot| slot.tensor)
+            .collect();
+        for slot in self.images() {
+            if buffers.contains(&slot.tensor) {
+                return Err(Error::unsupported("a tensor as a buffer and an image of a shader"));
+            }
+            let (format, of) =
+                uses.entry(slot.tensor).or_insert((slot.format, ImageUses::default()));
+            if *format != slot.format {
+                return Err(Error::unsupported("a tensor as images of several formats"));
+            }
+            match slot.kind {
+                Kind::StorageImage => of.is_storage = true,
+                _ => of.is_sampled = true,
+            }
+            of.is_filtered |= slot.sampler.is_some_and(SamplerConfig::filters_linearly);
+        }
+        Ok(())
+    }
 }
 
 impl Work {
     fn new(context: &Arc<Context>, graph: &Graph<'_>) -> Result<Self, Error> {
         let mut stored: HashMap<ValueId, Stored> = HashMap::new();
+        let mut images: HashMap<ValueId, (i64, ImageUses)> = HashMap::new();
         let (mut calls, mut constants) = (Vec::new(), Vec::new());
         let mut made: HashSet<ValueId> = graph.inputs.iter().copied().collect();
         for node in &graph.nodes {
@@ -297,14 +326,18 @@ impl Work {
             if !call.outputs.iter().all(|id| made.insert(*id)) {
                 return Err(named(bad("an output that is an input or computed twice")));
             }
-            for slot in call.slots.iter().filter(|slot| slot.kind != Kind::Buffer) {
-                let is_storage = slot.kind == Kind::StorageImage;
-                if let Some(stored) = stored.get_mut(&slot.tensor) {
-                    let made = stored.add_image(context, slot.format, is_storage, slot.sampler);
-                    made.map_err(named)?;
+            call.collect_images(&mut images).map_err(named)?;
+            calls.push(call);
+        }
+        // An image has one usage, that of all shaders together.
+        for call in &calls {
+            for slot in call.images() {
+                let found = (stored.get_mut(&slot.tensor), images.get(&slot.tensor));
+                if let (Some(stored), Some((format, uses))) = found {
+                    let made = stored.add_image(context, *format, *uses);
+                    made.map_err(|error| in_shader(&call.name, error))?;
                 }
             }
-            calls.push(call);
         }
         let mut pipelines = Vec::new();
         for call in &calls {
@@ -340,17 +373,22 @@ impl Work {
                 let bytes = (it.bytes as u64).next_multiple_of(4);
                 commands.push(ForeignCommand::Zero { buffer: &it.buffer, bytes });
             }
-            for it in call.inputs.iter().filter_map(|id| stored.get(id)).chain(outputs()) {
-                if let Some((image, _)) = &it.image {
-                    commands.push(ForeignCommand::ToImage { from: &it.buffer, to: image });
-                }
+            // The buffer has the tensor's contents between shaders. Its image has them only while
+            // a shader runs that binds the tensor as an image.
+            let as_image: HashSet<ValueId> = call.images().map(|slot| slot.tensor).collect();
+            let images = |ids| {
+                let of = |id: &ValueId| {
+                    let it = as_image.get(id).and_then(|id| stored.get(id))?;
+                    it.image.as_ref().map(|image| (image, &it.buffer))
+                };
+                Vec::into_iter(ids).filter_map(of)
+            };
+            for (to, from) in images(call.inputs.iter().chain(&call.outputs).collect()) {
+                commands.push(ForeignCommand::ToImage { from, to });
             }
             commands.push(ForeignCommand::Dispatch { pipeline, groups: call.groups });
-            for it in outputs() {
-                // Where a shader binds the tensor as an image, that is where its result is.
-                if let Some((image, _)) = &it.image {
-                    commands.push(ForeignCommand::FromImage { from: image, to: &it.buffer });
-                }
+            for (from, to) in images(call.outputs.iter().collect()) {
+                commands.push(ForeignCommand::FromImage { from, to });
             }
         }
         for staged in &outputs {
@@ -362,8 +400,7 @@ impl Work {
                 });
             }
         }
-        let images: Vec<&Image> =
-            stored.values().filter_map(|it| it.image.as_ref()).map(|(image, _)| image).collect();
+        let images: Vec<&Image> = stored.values().filter_map(|it| it.image.as_ref()).collect();
         let recording = ForeignRecording::new(context, &images, &commands)?;
         Ok(Work { recording, _pipelines: pipelines, inputs, outputs, stored })
     }
@@ -467,12 +504,11 @@ fn pipeline(
         )));
     }
     let (features, limits) = (&context.features, context.foreign_limits());
-    spirv::check(&call.words, &call.entry, &kinds, call.push > 0, features, &limits)?;
+    spirv::check(&call.words, &call.entry, &kinds, call.push, features, &limits)?;
     let mut slots: Vec<Slot<'_>> = Vec::new();
     for slot in &call.slots {
         let it = stored.get(&slot.tensor).ok_or_else(|| bad("a tensor without memory"))?;
-        let image = || it.image.as_ref().map(|(image, _)| image);
-        let bound = match (slot.kind, image(), slot.sampler) {
+        let bound = match (slot.kind, it.image.as_ref(), slot.sampler) {
             (Kind::Buffer, ..) => Bound::Buffer(&it.buffer, it.bytes as u64),
             (Kind::StorageImage, Some(image), _) => Bound::StorageImage(image),
             (Kind::SampledImage, Some(image), _) => Bound::SampledImage(image),

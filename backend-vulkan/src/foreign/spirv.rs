@@ -4,6 +4,7 @@
 //! not match the model sequence. They are no validator: a module that violates other rules reaches
 //! the driver, which is why foreign shaders need the caller's permission.
 
+use super::layout::Layouts;
 use crate::error::Error;
 use std::collections::{HashMap, HashSet};
 use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
@@ -25,17 +26,30 @@ mod op {
     pub(super) const TYPE_POINTER: u16 = 32;
     pub(super) const VARIABLE: u16 = 59;
     pub(super) const DECORATE: u16 = 71;
+    pub(super) const MEMBER_DECORATE: u16 = 72;
+    pub(super) const GROUP_DECORATE: u16 = 74;
+    pub(super) const GROUP_MEMBER_DECORATE: u16 = 75;
     pub(super) const EXECUTION_MODE_ID: u16 = 331;
+    pub(super) const DECORATE_ID: u16 = 332;
+    pub(super) const DECORATE_STRING: u16 = 5632;
+    pub(super) const MEMBER_DECORATE_STRING: u16 = 5633;
+    /// Types and constants. Decorations precede them.
+    pub(super) const DEFINITIONS: std::ops::RangeInclusive<u16> = 19..=52;
 }
 
 const LOCAL_SIZE: u32 = 17;
 const DECORATION_BLOCK: u32 = 2;
 const DECORATION_BUFFER_BLOCK: u32 = 3;
+const DECORATION_BUILT_IN: u32 = 11;
 const DECORATION_BINDING: u32 = 33;
 const DECORATION_SET: u32 = 34;
+/// Decorations that the checks depend on: those above, and those of layouts.
+const READ: [u32; 10] = [2, 3, 4, 5, 6, 7, 11, 33, 34, 35];
+const WORKGROUP_SIZE: u32 = 25;
 
 const CLASS_UNIFORM_CONSTANT: u32 = 0;
 const CLASS_UNIFORM: u32 = 2;
+const CLASS_WORKGROUP: u32 = 4;
 const CLASS_PUSH_CONSTANT: u32 = 9;
 const CLASS_STORAGE_BUFFER: u32 = 12;
 
@@ -56,6 +70,8 @@ pub(crate) struct Limits {
     pub(crate) version: [u8; 2],
     pub(crate) invocations: u32,
     pub(crate) workgroup: [u32; 3],
+    /// Bytes of the memory that a workgroup shares.
+    pub(crate) shared: u32,
 }
 
 /// A type, as far as descriptors depend on it.
@@ -88,8 +104,8 @@ fn text(words: &[u32]) -> Result<(String, &[u32]), Error> {
     Err(bad("a name without an end"))
 }
 
-/// Checks a module. `bindings` are the kinds of the descriptors by set and binding, `pushes` tells
-/// whether the pipeline has push constants.
+/// Checks a module. `bindings` are the kinds of the descriptors by set and binding, `push` is
+/// the number of bytes of push constants.
 ///
 /// # Errors
 /// The module is malformed, needs features that the device lacks or that are not enabled, or does
@@ -98,7 +114,7 @@ pub(crate) fn check(
     words: &[u32],
     entry: &str,
     bindings: &HashMap<(u32, u32), Kind>,
-    pushes: bool,
+    push: u32,
     features: &DeviceFeatures,
     limits: &Limits,
 ) -> Result<(), Error> {
@@ -113,15 +129,21 @@ pub(crate) fn check(
         )));
     }
     let mut rest = words.get(HEADER..).unwrap_or_default();
-    let (mut entries, mut sizes) = (Vec::new(), HashMap::new());
+    let (mut entries, mut sizes, mut built_in) = (Vec::new(), HashMap::new(), Vec::new());
     let mut types: HashMap<u32, Type> = HashMap::new();
     let (mut sets, mut places, mut blocks) = (HashMap::new(), HashMap::new(), HashMap::new());
-    let mut variables = Vec::new();
+    let (mut variables, mut layouts, mut defined) =
+        (Vec::new(), Layouts::default(), HashSet::new());
     while let [first, ..] = rest {
         let (len, opcode) = ((first >> 16) as usize, (first & 0xFFFF) as u16);
         let operands = rest.get(1..len).filter(|_| len > 0);
         let operands = operands.ok_or_else(|| bad("a truncated instruction"))?;
         rest = rest.get(len..).unwrap_or_default();
+        if let Some(id) = defined_id(opcode, operands)
+            && !defined.insert(id)
+        {
+            return Err(Error::Invalid(format!("SPIR-V: id {id} is defined twice")));
+        }
         match (opcode, operands) {
             (op::CAPABILITY, [number]) => check_capability(*number, features)?,
             (op::ENTRY_POINT, [GL_COMPUTE, id, name @ ..]) => {
@@ -130,27 +152,62 @@ pub(crate) fn check(
                     entries.push(*id);
                 }
             }
+            (op::ENTRY_POINT, [_, _, _, ..]) => {}
             (op::EXECUTION_MODE, [id, LOCAL_SIZE, x, y, z]) => {
-                sizes.insert(*id, [*x, *y, *z]);
+                if sizes.insert(*id, [*x, *y, *z]).is_some() {
+                    return Err(bad("an entry point with two workgroup sizes"));
+                }
             }
+            (op::EXECUTION_MODE, [_, mode, ..]) if *mode != LOCAL_SIZE => {}
             (op::EXECUTION_MODE_ID, _) => {
                 return Err(Error::unsupported(
                     "a shader whose workgroup size is a specialization constant",
                 ));
             }
-            (op::DECORATE, [id, DECORATION_SET, set]) => {
-                sets.insert(*id, *set);
+            (op::GROUP_DECORATE | op::GROUP_MEMBER_DECORATE, _) => {
+                return Err(Error::unsupported("a shader with groups of decorations"));
             }
+            (op::DECORATE | op::DECORATE_ID | op::DECORATE_STRING, [_, kind, ..])
+            | (op::MEMBER_DECORATE | op::MEMBER_DECORATE_STRING, [_, _, kind, ..])
+                if READ.contains(kind)
+                    && !(defined.is_empty()
+                        && [op::DECORATE, op::MEMBER_DECORATE].contains(&opcode)) =>
+            {
+                return Err(bad("a decoration after types, or by another instruction"));
+            }
+            (op::DECORATE, [id, DECORATION_SET, set]) => once(&mut sets, *id, *set)?,
             (op::DECORATE, [id, DECORATION_BINDING, binding]) => {
-                places.insert(*id, *binding);
+                once(&mut places, *id, *binding)?;
             }
             (op::DECORATE, [id, kind @ (DECORATION_BLOCK | DECORATION_BUFFER_BLOCK)]) => {
-                blocks.insert(*id, *kind);
+                once(&mut blocks, *id, *kind)?;
             }
+            (op::DECORATE, [id, DECORATION_BUILT_IN, number]) => {
+                if *number == WORKGROUP_SIZE {
+                    built_in.push(*id);
+                }
+            }
+            (
+                op::DECORATE,
+                [
+                    _,
+                    DECORATION_SET
+                    | DECORATION_BINDING
+                    | DECORATION_BLOCK
+                    | DECORATION_BUFFER_BLOCK
+                    | DECORATION_BUILT_IN,
+                    ..,
+                ],
+            ) => return Err(bad("a decoration of another length")),
+            (op::DECORATE, [id, kind, more @ ..]) => layouts.decorate(*id, *kind, more)?,
+            (op::MEMBER_DECORATE, _) => layouts.decorate_member(operands)?,
             (op::TYPE_STRUCT, [id, ..]) => {
                 types.insert(*id, Type::Struct);
+                layouts.define(opcode, operands)?;
             }
-            (op::TYPE_IMAGE, [id, _, dim, _, arrayed, multisampled, sampled, ..]) => {
+            (op::TYPE_IMAGE, [id, _, dim, _, arrayed, multisampled, sampled, _, _access @ ..])
+                if operands.len() <= 9 =>
+            {
                 // Two-dimensional, not arrayed, not multisampled.
                 let is_plain = [*dim, *arrayed, *multisampled] == [1, 0, 0];
                 let of = match sampled {
@@ -170,8 +227,27 @@ pub(crate) fn check(
             (op::TYPE_POINTER, [id, _, to]) => {
                 types.insert(*id, Type::Pointer(*to));
             }
-            (op::VARIABLE, [pointer, id, class, ..]) => variables.push((*pointer, *id, *class)),
-            _ => {}
+            (op::VARIABLE, [pointer, id, class] | [pointer, id, class, _]) => {
+                variables.push((*pointer, *id, *class));
+            }
+            (
+                op::CAPABILITY
+                | op::ENTRY_POINT
+                | op::EXECUTION_MODE
+                | op::DECORATE
+                | op::TYPE_STRUCT
+                | op::TYPE_IMAGE
+                | op::TYPE_SAMPLED_IMAGE
+                | op::TYPE_SAMPLER
+                | op::TYPE_POINTER
+                | op::VARIABLE,
+                _,
+            ) => {
+                return Err(Error::Invalid(format!(
+                    "SPIR-V: an instruction {opcode} of {len} words, which is not its length"
+                )));
+            }
+            _ => layouts.define(opcode, operands)?,
         }
     }
     let [id] = entries[..] else {
@@ -181,10 +257,31 @@ pub(crate) fn check(
         )));
     };
     check_workgroup(sizes.get(&id).copied(), limits)?;
-    let mut seen = HashSet::new();
+    // A constant that is decorated so takes the place of the execution mode.
+    for id in built_in {
+        let size = layouts.triple(id);
+        let size = size.ok_or_else(|| {
+            Error::unsupported("a shader whose workgroup size is not three integer constants")
+        })?;
+        check_workgroup(Some(size), limits)?;
+    }
+    let pointee = |pointer: u32| match types.get(&pointer) {
+        Some(Type::Pointer(to)) => Ok(*to),
+        _ => Err(bad("a variable whose type is not a pointer")),
+    };
+    check_shared(&variables, pointee, &layouts, limits)?;
     for (pointer, id, class) in variables {
-        if class == CLASS_PUSH_CONSTANT && !pushes {
-            return Err(bad("push constants, for which the segment declares no range"));
+        if class == CLASS_PUSH_CONSTANT {
+            let needed = layouts.extent(pointee(pointer)?);
+            let needed = needed.ok_or_else(|| {
+                Error::unsupported("a shader with push constants whose layout is unknown")
+            })?;
+            if needed > u64::from(push) {
+                return Err(Error::Invalid(format!(
+                    "SPIR-V: {needed} bytes of push constants; the ranges of the segment have \
+                     {push}"
+                )));
+            }
         }
         if ![CLASS_UNIFORM_CONSTANT, CLASS_UNIFORM, CLASS_STORAGE_BUFFER].contains(&class) {
             continue;
@@ -193,10 +290,7 @@ pub(crate) fn check(
             return Err(bad("a resource without descriptor set or binding"));
         };
         let place = format!("set {set}, binding {binding}");
-        let pointee = match types.get(&pointer) {
-            Some(Type::Pointer(to)) => *to,
-            _ => return Err(bad("a variable whose type is not a pointer")),
-        };
+        let pointee = pointee(pointer)?;
         let of = types.get(&pointee).copied().unwrap_or(Type::Other);
         let block = blocks.get(&pointee).copied();
         let kind = match (class, of, block) {
@@ -224,9 +318,52 @@ pub(crate) fn check(
                 )));
             }
         }
-        seen.insert((*set, *binding));
     }
     // Bindings that the shader does not declare are harmless.
+    Ok(())
+}
+
+/// Notes a decoration that an id has at most once.
+fn once(decorations: &mut HashMap<u32, u32>, id: u32, value: u32) -> Result<(), Error> {
+    match decorations.insert(id, value) {
+        None => Ok(()),
+        Some(_) => Err(Error::Invalid(format!("SPIR-V: id {id} is decorated twice"))),
+    }
+}
+
+/// The id that a type, constant or variable defines.
+fn defined_id(opcode: u16, operands: &[u32]) -> Option<u32> {
+    match opcode {
+        // `OpTypeForwardPointer` defines nothing; constants state their type first.
+        39 => None,
+        41.. if op::DEFINITIONS.contains(&opcode) => operands.get(1).copied(),
+        op::VARIABLE => operands.get(1).copied(),
+        _ if op::DEFINITIONS.contains(&opcode) => operands.first().copied(),
+        _ => None,
+    }
+}
+
+/// Checks the memory that workgroups share: that of all variables of the module.
+fn check_shared(
+    variables: &[(u32, u32, u32)],
+    pointee: impl Fn(u32) -> Result<u32, Error>,
+    layouts: &Layouts,
+    limits: &Limits,
+) -> Result<(), Error> {
+    let mut used = 0u64;
+    for (pointer, ..) in variables.iter().filter(|(_, _, class)| *class == CLASS_WORKGROUP) {
+        let (size, align) = layouts
+            .size(pointee(*pointer)?)
+            .ok_or_else(|| Error::unsupported("a shader with shared memory of unknown size"))?;
+        let end = used.checked_next_multiple_of(align).and_then(|start| start.checked_add(size));
+        used = end.unwrap_or(u64::MAX);
+        if used > u64::from(limits.shared) {
+            return Err(Error::unsupported(format!(
+                "a shader with {used} bytes of shared memory or more; the device limit is {}",
+                limits.shared
+            )));
+        }
+    }
     Ok(())
 }
 
