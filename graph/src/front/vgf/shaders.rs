@@ -95,7 +95,9 @@ pub(super) fn add<'p>(
         if kind == COMBINED_IMAGE_SAMPLER && described.sampler.is_none() {
             return Err(Error::Unsupported(format!("a sampled image without sampler at {place}")));
         }
-        let tensor = bound.tensor(sequence, resource, is_written(sequence, resource))?;
+        let is_written = is_written(sequence, resource);
+        check_alias(sequence, segment, resource, is_written)?;
+        let tensor = bound.tensor(sequence, resource, is_written)?;
         let [min, mag, u, v, border] = described.sampler.unwrap_or_default();
         let words = [binding.set, binding.binding, kind, described.format];
         bound.words.extend(words.into_iter().map(i64::from));
@@ -134,6 +136,43 @@ pub(super) fn add<'p>(
     let out = calls.push(Value::List(made.iter().map(|(_, value)| *value).collect()));
     calls.call_into(Operator::SHADER, &args, out);
     made.into_iter().try_for_each(|(resource, value)| sequence.define(resource, value))
+}
+
+/// Refuses resources whose contents would be those of another resource, or be lost.
+fn check_alias(
+    sequence: &Sequence<'_, '_>,
+    segment: &Segment<'_>,
+    resource: usize,
+    is_written: bool,
+) -> Result<(), Error> {
+    let resources = &sequence.container.resources;
+    let storage = sequence.storage(resource);
+    // Results begin as zeros, so a resource cannot be read and written. Without lists, it is not
+    // known whether one that has contents is read.
+    let is_read = match segment.inputs.is_empty() && segment.outputs.is_empty() {
+        false => segment.inputs.iter().any(|it| sequence.storage(*it) == storage),
+        true => sequence.values.contains_key(&storage),
+    };
+    if is_written && is_read {
+        return Err(Error::Unsupported(format!(
+            "VGF segment {:?}: a compute shader that updates resource {resource}, which is an \
+             input and an output: use two resources without a common alias group",
+            segment.name
+        )));
+    }
+    let group = resources.get(resource).and_then(|it| it.alias_group);
+    let inputs = resources
+        .iter()
+        .filter(|it| it.alias_group == group && it.category == Category::Input)
+        .count();
+    match group {
+        Some(group) if inputs > 1 => Err(Error::Unsupported(format!(
+            "VGF segment {:?}: a compute shader with resource {resource}, whose alias group \
+             {group} has {inputs} inputs of the model: expected at most one",
+            segment.name
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a foreign shader among the calls without a processor, `is_left`, by its name.
