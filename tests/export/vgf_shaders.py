@@ -20,7 +20,7 @@ from vgf import DType, Graph, compiled
 
 FOLDER = FIXTURES / "vgf_shaders"
 COMBINED_IMAGE_SAMPLER, STORAGE_IMAGE, STORAGE_BUFFER, TENSOR = 1, 3, 7, 1_000_460_000
-R32_SFLOAT, R32G32B32A32_SFLOAT = 100, 109
+R32_SFLOAT, R32G32B32A32_UINT, R32G32B32A32_SFLOAT = 100, 107, 109
 COMPUTE_STAGE = 0x20
 NEAREST, LINEAR, CLAMP_TO_EDGE = 0, 1, 2
 
@@ -50,6 +50,8 @@ void main() {
 }
 """
 
+LARGER_INTEGERS = LARGER.replace("sampler2D", "usampler2D")
+
 # Each element plus its index.
 COUNT = """#version 450
 layout(local_size_x = 64) in;
@@ -69,6 +71,45 @@ layout(set = 0, binding = 1, rgba32f) uniform writeonly image2D to;
 void main() {
     ivec2 at = ivec2(gl_GlobalInvocationID.xy);
     imageStore(to, at.yx, imageLoad(from, at));
+}
+"""
+
+# The image as it is, and as integers.
+SAME = """#version 450
+layout(local_size_x = 4, local_size_y = 4) in;
+layout(set = 0, binding = 0, rgba32f) uniform readonly image2D from;
+layout(set = 0, binding = 1, rgba32f) uniform writeonly image2D to;
+void main() {
+    ivec2 at = ivec2(gl_GlobalInvocationID.xy);
+    imageStore(to, at, imageLoad(from, at));
+}
+"""
+SAME_INTEGERS = SAME.replace("rgba32f", "rgba32ui").replace("image2D", "uimage2D")
+
+# Adds to what is there.
+UPDATE = """#version 450
+layout(local_size_x = 64) in;
+layout(set = 0, binding = 0) buffer Y { float y[]; };
+void main() {
+    uint at = gl_GlobalInvocationID.x;
+    if (at < y.length()) y[at] += 1000.0;
+}
+"""
+
+# Reversed through shared memory, with changed signs. Push constants end at byte 60.
+SHARED = """#version 450
+layout(local_size_x = 64) in;
+layout(set = 0, binding = 0) readonly buffer X { float x[]; };
+layout(set = 0, binding = 1) writeonly buffer Y { float y[]; };
+layout(push_constant) uniform P { float p[5]; layout(offset = 32) mat2x3 m; };
+struct Part { bool odd; vec3 of; };
+shared Part parts[96];
+void main() {
+    uint at = gl_LocalInvocationIndex;
+    parts[at] = Part((at & 1u) == 1u, vec3(x[at], p[at & 3u], m[1][2]));
+    barrier();
+    Part it = parts[gl_WorkGroupSize.x - 1u - at];
+    y[at] = (it.odd ? -1.0 : 1.0) * (it.of.x + it.of.y + it.of.z);
 }
 """
 
@@ -205,8 +246,74 @@ def source() -> None:
     file.write("glsl")
 
 
+def parts() -> None:
+    """Files for one rule each."""
+    of = R32G32B32A32_SFLOAT
+
+    # The result of a shader as a buffer is the image of the next one.
+    file = File()
+    x = file.resource("Input", STORAGE_BUFFER, R32_SFLOAT, [4, 4, 4])
+    as_buffer = file.resource("Intermediate", STORAGE_BUFFER, R32_SFLOAT, [4, 4, 4], alias=1)
+    as_image = file.resource("Intermediate", STORAGE_IMAGE, of, [4, 4, 4], alias=1)
+    out = file.resource("Output", STORAGE_IMAGE, of, [4, 4, 4])
+    bound = [(0, 0, x, False), (0, 1, as_buffer, True)]
+    file.segment(file.shader("count", COUNT), "count", bound, [1, 1, 1])
+    bound = [(0, 0, as_image, False), (0, 1, out, True)]
+    file.segment(file.shader("same", SAME), "same", bound, [1, 1, 1])
+    file.write("buffer_then_image")
+
+    # A storage image is then sampled, with linear filters that integers do not have.
+    for name, of, same, sampled in (
+        ("image_then_sampled", of, SAME, LARGER),
+        ("filtered_integers", R32G32B32A32_UINT, SAME_INTEGERS, LARGER_INTEGERS),
+    ):
+        file = File()
+        x = file.resource("Input", STORAGE_IMAGE, of, [4, 4, 4])
+        stored = file.resource("Intermediate", STORAGE_IMAGE, of, [4, 4, 4], alias=1)
+        read = file.resource("Intermediate", COMBINED_IMAGE_SAMPLER, of, [4, 4, 4], alias=1)
+        file.encoder.AddSamplerConfig(read, LINEAR, LINEAR, CLAMP_TO_EDGE, CLAMP_TO_EDGE, 0)
+        out = file.resource("Output", STORAGE_IMAGE, R32G32B32A32_SFLOAT, [4, 4, 4])
+        bound = [(0, 0, x, False), (0, 1, stored, True)]
+        file.segment(file.shader("same", same), "same", bound, [1, 1, 1])
+        bound = [(0, 0, read, False), (0, 1, out, True)]
+        file.segment(file.shader("sampled", sampled), "sampled", bound, [1, 1, 1])
+        file.write(name)
+
+    # A resource that is an input and an output.
+    file = File()
+    x = file.resource("Input", STORAGE_BUFFER, R32_SFLOAT, [64])
+    y = file.resource("Output", STORAGE_BUFFER, R32_SFLOAT, [64], alias=1)
+    file.segment(
+        file.shader("count", COUNT), "count", [(0, 0, x, False), (0, 1, y, True)], [1, 1, 1]
+    )
+    slot = file.encoder.AddBindingSlot(0, y)
+    sets = [file.encoder.AddDescriptorSetInfo([slot])]
+    module = file.shader("update", UPDATE)
+    file.encoder.AddSegmentInfo(module, "update", sets, [slot], [slot], [], [1, 1, 1], [])
+    file.write("update")
+
+    # Two inputs of the model with the same memory.
+    file = File()
+    x = file.resource("Input", STORAGE_BUFFER, R32_SFLOAT, [64], alias=3)
+    file.resource("Input", STORAGE_BUFFER, R32_SFLOAT, [64], alias=3)
+    y = file.resource("Output", STORAGE_BUFFER, R32_SFLOAT, [64])
+    file.segment(
+        file.shader("count", COUNT), "count", [(0, 0, x, False), (0, 1, y, True)], [1, 1, 1]
+    )
+    file.write("aliased_inputs")
+
+    # Shared memory, the size of the workgroup as a constant, and push constants.
+    file = File()
+    x = file.resource("Input", STORAGE_BUFFER, R32_SFLOAT, [64])
+    y = file.resource("Output", STORAGE_BUFFER, R32_SFLOAT, [64])
+    bound = [(0, 0, x, False), (0, 1, y, True)]
+    file.segment(file.shader("shared", SHARED), "shared", bound, [1, 1, 1], push=60)
+    file.write("shared")
+
+
 if __name__ == "__main__":
     buffers()
     image()
     alias()
     source()
+    parts()

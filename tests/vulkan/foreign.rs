@@ -69,6 +69,106 @@ fn alias_groups_between_a_graph_and_shaders() {
     assert_eq!(outputs, expected);
 }
 
+#[test]
+fn a_result_as_a_buffer_is_an_image_of_the_next_shader() {
+    if !device_is_there() {
+        return;
+    }
+    let outputs = run("buffer_then_image.vgf", &[counted(&[4, 4, 4])]);
+    let expected: Vec<f32> = (0..64).map(|at| 2.0 * at as f32 - 7.0).collect();
+    assert_eq!(outputs, expected);
+}
+
+#[test]
+fn an_image_has_the_usage_of_all_shaders() {
+    if !device_is_there() {
+        return;
+    }
+    // At the centers of texels, linear filters do nothing.
+    let outputs = run("image_then_sampled.vgf", &[counted(&[4, 4, 4])]);
+    let expected: Vec<f32> = (0..64).map(|at| at as f32 - 7.0).collect();
+    assert_eq!(outputs, expected);
+    let why = why(allowed(), file("filtered_integers.vgf"));
+    assert!(why.contains("\"same\"") && why.contains("linear filters"), "{why}");
+}
+
+#[test]
+fn resources_that_are_read_and_written_are_refused() {
+    for (name, expected) in [
+        ("update.vgf", "a compute shader that updates resource 1"),
+        ("aliased_inputs.vgf", "alias group 3 has 2 inputs"),
+    ] {
+        let why = why(allowed(), file(name));
+        assert!(why.contains(expected), "{name}: {why}");
+    }
+}
+
+#[test]
+fn shared_memory_and_push_constants_within_limits() {
+    if !device_is_there() {
+        return;
+    }
+    let outputs = run("shared.vgf", &[counted(&[64])]);
+    let value = |at: i32| (if at % 2 == 1 { 7 - at } else { at - 7 }) as f32;
+    let expected: Vec<f32> = (0..64).map(|at| value(63 - at)).collect();
+    assert_eq!(outputs, expected);
+}
+
+/// The only `len` words of a file that are wanted.
+fn words_at(name: &str, len: usize, is_wanted: impl Fn(&[u32]) -> bool) -> Vec<u32> {
+    let bytes = file(name);
+    let words: Vec<u32> =
+        bytes.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it)).collect();
+    let found: Vec<&[u32]> = words.windows(len).filter(|it| is_wanted(it)).collect();
+    assert_eq!(found.len(), 1);
+    found[0].to_vec()
+}
+
+#[test]
+fn modules_beyond_the_limits_are_refused() {
+    if !device_is_there() {
+        return;
+    }
+    let constant =
+        |value: u32| words_at("shared.vgf", 4, |it| it[0] == 4 << 16 | 43 && it[3] == value);
+    let with = |mut words: Vec<u32>, at: usize, value: u32| {
+        words[at] = value;
+        words
+    };
+    // Words of `OpMemberDecorate` and `OpDecorate`.
+    let member = |kind: u32, value: u32| {
+        words_at("shared.vgf", 5, |it| it[0] == 5 << 16 | 72 && it[3..] == [kind, value])
+    };
+    let built_in = words_at("shared.vgf", 4, |it| it[0] == 4 << 16 | 71 && it[2..] == [11, 25]);
+    let import = words_at("shared.vgf", 3, |it| it[..2] == [2 << 16 | 17, 1]);
+    assert_eq!(import[2], 6 << 16 | 11);
+    let mode = words_at("shared.vgf", 7, |it| it[0] == 6 << 16 | 16 && it[2] == 17);
+    let cases = [
+        // Elements of the array in shared memory: 2 GiB, and more than 32 bits.
+        (constant(96), with(constant(96), 3, 1 << 26), "shared memory"),
+        (constant(96), with(constant(96), 3, u32::MAX), "shared memory"),
+        // The constant that replaces the execution mode's workgroup size.
+        (constant(64), with(constant(64), 3, 1 << 20), "a workgroup of [1048576, 1, 1]"),
+        (constant(64), with(constant(64), 0, 4 << 16 | 52), "not three integer constants"),
+        (built_in.clone(), with(built_in.clone(), 0, 4 << 16 | 332), "another instruction"),
+        (built_in.clone(), with(built_in.clone(), 0, 4 << 16 | 74), "groups of decorations"),
+        // The range of push constants; the layout of their block.
+        (vec![0x20, 60], vec![0x20, 56], "60 bytes of push constants"),
+        (constant(5), with(constant(5), 3, 20_000), "80000 bytes of push constants"),
+        (member(35, 32), with(member(35, 32), 4, 36), "64 bytes of push constants"),
+        (member(7, 16), with(member(7, 16), 4, u32::MAX), "bytes of push constants"),
+        (member(7, 16), with(member(7, 16), 3, 24), "layout is unknown"),
+        // Lengths of instructions.
+        (import.clone(), with(import, 0, 8 << 16 | 17), "an instruction 17 of 8 words"),
+        (built_in.clone(), with(built_in, 0, 7 << 16 | 71), "decoration of another length"),
+        (mode.clone(), with(mode, 0, 9 << 16 | 16), "an instruction 16 of 9 words"),
+    ];
+    for (from, to, expected) in cases {
+        let why = why(allowed(), patched("shared.vgf", &from, &to));
+        assert!(why.contains(expected) && why.contains("\"shared\""), "{expected}: {why}");
+    }
+}
+
 fn why(builder: ModuleBuilder, bytes: Vec<u8>) -> String {
     let opened = builder.from_bytes(bytes).and_then(|mut it| it.load_method("forward"));
     opened.err().map(|error| error.to_string()).unwrap_or_default()
