@@ -504,7 +504,7 @@ impl ForeignRecording {
         let (device, buffer) = (&self.context.raw, self.commands);
         let general = vk::ImageLayout::GENERAL;
         // SAFETY: the command buffer is being recorded. Copies and fills are within their buffers
-        // and images, and their sizes are multiples of four. Pipeline, layout and sets were made
+        // and images, and sizes of fills are multiples of four. Pipeline, layout and sets were made
         // for one another, and the workgroups are within the limits.
         unsafe {
             match command {

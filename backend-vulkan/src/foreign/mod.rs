@@ -64,6 +64,13 @@ impl Stored {
         Ok(Stored { bytes, sizes: tensor.sizes.clone(), buffer, image: None })
     }
 
+    /// Fills the buffer, whose size is a multiple of 16. Accesses beyond the tensor's end may reach
+    /// the rest of the buffer.
+    fn zero(&self) -> ForeignCommand<'_> {
+        let bytes = (self.bytes as u64).next_multiple_of(16);
+        ForeignCommand::Zero { buffer: &self.buffer, bytes }
+    }
+
     /// Adds the image of the tensor: `[height, width, channels]`, perhaps with a batch of one.
     fn add_image(
         &mut self,
@@ -360,6 +367,7 @@ impl Work {
         let copied = |staged: &'_ Staged| stored.get(&staged.value).map(|it| (it, it.bytes as u64));
         for staged in &inputs {
             if let Some((stored, bytes)) = copied(staged) {
+                commands.push(stored.zero());
                 commands.push(ForeignCommand::Copy {
                     from: &staged.memory,
                     to: &stored.buffer,
@@ -370,8 +378,7 @@ impl Work {
         for (call, pipeline) in calls.iter().zip(&pipelines) {
             let outputs = || call.outputs.iter().filter_map(|id| stored.get(id));
             for it in outputs() {
-                let bytes = (it.bytes as u64).next_multiple_of(4);
-                commands.push(ForeignCommand::Zero { buffer: &it.buffer, bytes });
+                commands.push(it.zero());
             }
             // The buffer has the tensor's contents between shaders. Its image has them only while
             // a shader runs that binds the tensor as an image.
@@ -478,7 +485,7 @@ fn load_constants(
         copy(data.as_ref(), staging.mapped())?;
         let bytes = to.bytes as u64;
         let command = ForeignCommand::Copy { from: &staging, to: &to.buffer, bytes };
-        ForeignRecording::new(context, &[], &[command])?.run(&|| false)?;
+        ForeignRecording::new(context, &[], &[to.zero(), command])?.run(&|| false)?;
     }
     Ok(())
 }
