@@ -155,9 +155,8 @@ fn check_alias(
     };
     if is_written && is_read {
         return Err(Error::Unsupported(format!(
-            "VGF segment {:?}: a compute shader that updates resource {resource}, which is an \
-             input and an output: use two resources without a common alias group",
-            segment.name
+            "a compute shader that updates resource {resource}, which is an input and an output: \
+             use two resources without a common alias group"
         )));
     }
     let group = resources.get(resource).and_then(|it| it.alias_group);
@@ -167,9 +166,8 @@ fn check_alias(
         .count();
     match group {
         Some(group) if inputs > 1 => Err(Error::Unsupported(format!(
-            "VGF segment {:?}: a compute shader with resource {resource}, whose alias group \
-             {group} has {inputs} inputs of the model: expected at most one",
-            segment.name
+            "a compute shader with resource {resource}, whose alias group {group} has {inputs} \
+             inputs of the model: expected at most one"
         ))),
         _ => Ok(()),
     }
