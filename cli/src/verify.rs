@@ -56,6 +56,14 @@ struct Exactness {
     step: Option<f64>,
 }
 
+/// Whether a tensor has at most two different values: a step is the whole range then.
+fn is_mask(tensor: &Tensor) -> bool {
+    let values = tensor.to_f64_vec().unwrap_or_default();
+    let Some(first) = values.first() else { return true };
+    let other = values.iter().find(|value| *value != first);
+    other.is_none_or(|other| values.iter().all(|value| value == first || value == other))
+}
+
 /// Of this many elements, one may be rounded to another quantized value. Means of few elements lie
 /// in the middle between two steps often. If most elements are off, the result is wrong.
 const ROUNDED_SHARE: usize = 3;
@@ -67,6 +75,8 @@ impl Asked {
     /// computed in a coarser type has the tolerance of that type. Quantized values next to the
     /// middle between two steps are rounded to either.
     fn tolerance(self, expected: &Tensor, exactness: Exactness) -> Tolerance {
+        /// Values from here on are masks.
+        const MASK: f64 = 1e8;
         /// Absolute tolerance of outputs that are all zero.
         const MIN: f64 = 1e-8;
         /// Rounding error of a quantized value that is multiplied by its step.
@@ -80,7 +90,8 @@ impl Asked {
         let largest = || {
             let values = expected.to_f64_vec().unwrap_or_default();
             let sizes = values.into_iter().filter(|value| value.is_finite()).map(f64::abs);
-            sizes.fold(0.0, f64::max)
+            // Masked logits have huge values that say nothing about the others.
+            sizes.filter(|size| *size < MASK).fold(0.0, f64::max)
         };
         let default = || {
             let atol = if share > 0.0 { (share * largest()).max(MIN) } else { 0.0 };
@@ -242,6 +253,10 @@ impl Distance {
         let (Some(found_tensor), Some(expected_tensor)) = (number(found), number(expected)) else {
             return (found != expected).then(|| format!("expected {expected}, found {found}"));
         };
+        let mut exactness = exactness;
+        if is_mask(&expected_tensor) {
+            exactness.step = None;
+        }
         if exactness.step.is_some() {
             let tolerance =
                 asked.tolerance(&expected_tensor, Exactness { step: None, ..exactness });
@@ -428,6 +443,15 @@ mod tests {
         assert_eq!((off(13, 1), off(13, -1)), (None, None));
         assert!(off(14, 1).unwrap().contains("14 of 40 elements"));
         assert!(off(1, 2).unwrap().contains("1 of 40 elements"));
+        // The step of a mask is its whole range.
+        let (mask, inverted) = (quantized(vec![1; 40]), quantized(vec![0; 40]));
+        let exactness = Exactness { coarsest: None, step: Some(1.0) };
+        let compared = Distance::default().compare(&inverted, &mask, Asked::default(), exactness);
+        assert!(compared.is_some());
+        // Masked logits do not widen the tolerance of the others.
+        let logits = Tensor::from_slice(&[3], &[-3e38f32, -1e9, 2.0]).unwrap();
+        let tolerance = Asked::default().tolerance(&logits, PLAIN);
+        assert!((tolerance.atol - 2e-4).abs() < 1e-9, "{tolerance}");
     }
 
     #[test]

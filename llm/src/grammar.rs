@@ -278,6 +278,9 @@ fn readable(message: &str) -> String {
              and 'multipleOf'"
         );
     }
+    if message.contains("symbols.len()") {
+        return "the schema has too many parts for the compiler: more than 65,000 symbols".into();
+    }
     let told = message.split("\n<backtrace>").next().unwrap_or_default();
     told.trim_end().chars().take(MAX_MESSAGE).collect()
 }

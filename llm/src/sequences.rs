@@ -55,7 +55,10 @@ impl Call {
 
     /// Number of tokens.
     fn tokens(&self) -> usize {
-        self.inputs.first().map_or(1, |input| input.info.numel().max(1))
+        // Dims after the second are those of an embedding.
+        let sizes = self.inputs.first().map_or(&[][..], |input| &input.info.sizes);
+        let sizes = sizes.iter().take(2).map(|size| usize::try_from(*size).unwrap_or(0));
+        sizes.fold(1, usize::saturating_mul).max(1)
     }
 }
 
@@ -193,7 +196,7 @@ impl Batch {
             if queue.is_broken {
                 queue.waiting.retain(|call| call.slot != slot);
                 drop(queue);
-                // As if the session had run alone.
+                // The state of this session is unknown, too.
                 resume_unwind(Box::new("a run of several sessions panicked"));
             }
             if queue.is_running {
@@ -219,8 +222,8 @@ impl Batch {
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let mut model = lock(&self.model);
             match together(model.as_mut(), &group) {
-                // Each call alone, so that one that does not fit fails alone. Runs check their
-                // inputs before they write to the state.
+                // Each call alone, so that one that does not fit fails alone. Writes to state that
+                // the run made before it failed are made again, with the same values.
                 Err(_) if group.len() > 1 => {
                     let alone = group.chunks(1).map(|call| match together(model.as_mut(), call) {
                         Ok(mut outcomes) => outcomes.pop().unwrap_or_else(|| Ok(Vec::new())),

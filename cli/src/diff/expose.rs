@@ -197,8 +197,14 @@ fn expose(method: &mut Method<'_>) -> (Vec<Origin>, Vec<Option<Step>>) {
             name if name.contains(DEQUANTIZE) => scale(method, args),
             name if QUANTIZES.iter().any(|part| name.contains(part)) => Some(Step(1.0)),
             name if only_moves(name) => {
-                let of_operands = read.iter().filter_map(|value| steps.get(value));
-                of_operands.copied().reduce(|a, b| if a.0 > b.0 { a } else { b })
+                // All tensors that are moved must have a step.
+                let moved = read
+                    .iter()
+                    .filter(|value| method.tensor(**value).is_some_and(|it| it.info.numel() > 1));
+                let of_operands: Option<Vec<Step>> =
+                    moved.map(|value| steps.get(value).copied()).collect();
+                let of_operands = of_operands.unwrap_or_default().into_iter();
+                of_operands.reduce(|a, b| if a.0 > b.0 { a } else { b })
             }
             _ => None,
         };

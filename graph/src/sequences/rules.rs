@@ -163,6 +163,12 @@ fn folded(
     args: ArgumentSet,
 ) -> Result<(), Reason> {
     let mut rows = None;
+    if operator == Operator::ADDMM
+        && let Some(bias) = inputs.first().filter(|_| !args.contains(0))
+        && b.sizes(*bias)?.len() > 1
+    {
+        return Err("a bias with a row for each row".to_string());
+    }
     for (at, id) in inputs.iter_mut().enumerate() {
         if !args.contains(at) || !is_tensor(b, operator, at, *id) {
             if b.items(*id).iter().any(|id| b.form(*id) != Form::Same) {
@@ -250,6 +256,9 @@ fn dims(
     if [Operator::UNSQUEEZE_COPY, Operator::STACK].contains(&operator) {
         rank += 1;
     }
+    if rank == 0 {
+        return Err("dims of a tensor without dims".to_string());
+    }
     with_rows(b, operator, &mut inputs)?;
     for at in args.iter() {
         let given = constants(b, inputs.get(at).copied())?;
@@ -267,7 +276,14 @@ fn dims(
         let dims = match given {
             // An absent or empty list means all dims of the tensor.
             None => (1..=rank as i64).collect(),
-            Some(dims) if dims.is_empty() && is_list => (1..=rank as i64).collect(),
+            Some(dims) if dims.is_empty() && is_list => {
+                let reduces_none =
+                    [Operator::FLIP, Operator::SQUEEZE_COPY_DIMS, Operator::ANY_DIMS];
+                if reduces_none.contains(&operator) || operator.name() == "aten.all.dims" {
+                    return Err("an empty list of dims".to_string());
+                }
+                (1..=rank as i64).collect()
+            }
             Some(dims) => shifted(&dims, rank)?,
         };
         let value = match (&dims[..], is_list) {
@@ -388,6 +404,9 @@ fn index(
     let call = [&inputs[..], &[out]].concat();
     let (input, indices) = if operator == Operator::INDEX_SELECT {
         let call = IndexSelectArgs::of(&call[..]).map_err(String::from)?;
+        if b.sizes(call.index)?.is_empty() {
+            return Err("an index without dims".to_string());
+        }
         let rank = b.sizes(call.input)?.len();
         let dim = constants(b, Some(call.dim))?.and_then(|dims| dims.first().copied());
         let dim = normalize_dim(dim.unwrap_or(0), rank).ok_or("a dim is out of range")?;
@@ -524,6 +543,10 @@ fn attention(b: &mut Batcher<'_>, inputs: Vec<ValueId>, out: ValueId) -> Result<
         None => b.push(value),
     };
     let attn_mask = or(b, call.attn_mask, Value::None);
+    let attn_mask = match b.form(attn_mask) {
+        Form::Slots => b.rows_of(attn_mask)?,
+        Form::Rows | Form::Same => attn_mask,
+    };
     let dropout_p = or(b, call.dropout_p, Value::Double(0.0));
     let is_causal = or(b, call.is_causal, Value::Bool(false));
     let scale = or(b, call.scale, Value::None);

@@ -51,7 +51,14 @@ pub(super) struct Batcher<'p> {
     rows: Option<ValueId>,
     /// The numbers of the rows.
     numbers: Option<ValueId>,
+    /// The state of each result of a write to it.
+    bases: BTreeMap<ValueId, ValueId>,
+    /// Remaining steps for finding what values are computed from.
+    steps: usize,
 }
+
+/// Limit on the arguments that are visited to find what values are computed from.
+const MAX_STEPS: usize = 1 << 26;
 
 /// Transforms a graph. `state` are the inputs that keep their contents between runs; each gets a
 /// leading dim of `count` slots. All other inputs get a leading dim of rows, and integers become
@@ -101,6 +108,8 @@ impl<'p> Batcher<'p> {
             varying: BTreeSet::new(),
             renamed: BTreeMap::new(),
             gathered: BTreeMap::new(),
+            bases: BTreeMap::new(),
+            steps: MAX_STEPS,
             expanded: BTreeMap::new(),
             sums: BTreeMap::new(),
             count,
@@ -149,7 +158,9 @@ impl<'p> Batcher<'p> {
         for (new, old) in core::mem::take(&mut self.graph.updates) {
             let new = self.resolved(new);
             let new = match self.form(new) {
-                Form::Slots => new,
+                Form::Slots if self.base(new) == old => new,
+                // All slots of the other state, some of which may be updated already.
+                Form::Slots => return Err("state that is a copy of other state".to_string()),
                 Form::Rows | Form::Same => self.put(old, None, new, 0)?,
             };
             updates.push((new, old));
@@ -157,6 +168,27 @@ impl<'p> Batcher<'p> {
         self.graph.updates = updates;
         self.graph.nodes = self.nodes;
         Ok(self.graph)
+    }
+
+    /// The state that a chain of writes began with.
+    fn base(&self, id: ValueId) -> ValueId {
+        self.bases.get(&id).copied().unwrap_or(id)
+    }
+
+    /// Whether a value is computed from state.
+    fn reads(&mut self, id: ValueId, state: ValueId) -> Result<bool, Reason> {
+        let mut needed = BTreeSet::from([id]);
+        for node in self.nodes.iter().rev() {
+            self.steps =
+                self.steps.checked_sub(node.args.len()).ok_or("too many writes to state")?;
+            let Some((out, args)) = node.args.split_last() else { continue };
+            let is_needed = needed.contains(out)
+                || self.graph.items(out).iter().any(|item| needed.contains(item));
+            if is_needed {
+                needed.extend(args.iter().flat_map(|arg| self.graph.items(arg)).copied());
+            }
+        }
+        Ok(needed.iter().any(|id| self.form(*id) == Form::Slots && self.base(*id) == state))
     }
 
     pub(super) fn form(&self, id: ValueId) -> Form {
@@ -494,11 +526,17 @@ impl<'p> Batcher<'p> {
         if self.tensor(value)?.scalar_type != scalar_type {
             return Err("state and its new value differ in dtype".to_string());
         }
+        let positions_are_given = positions.is_some();
         let positions = match positions {
             Some(positions) => positions,
             None => self.none(),
         };
         let form = self.form(state);
+        // A run that fails is repeated for each session alone. Writes to positions happen before
+        // the run ends, so they must be the same then.
+        if form == Form::Slots && positions_are_given && self.reads(value, self.base(state))? {
+            return Err("a part of state that is computed from the same state".to_string());
+        }
         let (slots, dim) = match form {
             Form::Slots => (self.slots, self.int(dim as i64)),
             _ => (self.numbers(), self.int(dim as i64)),
@@ -507,6 +545,7 @@ impl<'p> Batcher<'p> {
         let call = SlotsPutArgs { state, slots, positions, value, dim, out: 0 };
         let out = self.add(Operator::SLOTS_PUT, call.inputs(), scalar_type, sizes, is_dynamic);
         self.forms.insert(out, form);
+        self.bases.insert(out, self.base(state));
         if varies {
             self.varying.insert(out);
         }

@@ -114,6 +114,8 @@ struct Cost<'a> {
     /// automaton has this many states, whether numbers must match all of them or any: alternatives
     /// of numbers become one automaton, too.
     multiple: (u64, u32),
+    /// As above for all nested values: those of two schemas may be merged.
+    within: (u64, u32),
     /// Number of patterns for property names, which are compared in pairs.
     names: u64,
     /// Total bytes of these patterns.
@@ -210,6 +212,7 @@ impl<'a> Cost<'a> {
             alternatives: 1,
             size: 1,
             multiple: (1, 0),
+            within: (1, 0),
             names: 0,
             name_bytes: 0,
             properties: 0,
@@ -260,7 +263,13 @@ impl<'a> Cost<'a> {
             self.size.saturating_mul(other.alternatives),
             other.size.saturating_mul(self.alternatives),
         );
+        // Values that only one schema restricts are not merged.
+        let merged = match self.within.0 > 1 && other.within.0 > 1 {
+            true => common_multiple(self.within, other.within).0,
+            false => 0,
+        };
         let copied = [
+            merged,
             self.rest.saturating_mul(other.places),
             other.rest.saturating_mul(self.places),
             self.rest_alternatives.saturating_mul(other.rest_alternatives),
@@ -272,6 +281,7 @@ impl<'a> Cost<'a> {
             rest: self.rest.saturating_add(other.rest),
             rest_alternatives: self.rest_alternatives.max(other.rest_alternatives),
             multiple: common_multiple(self.multiple, other.multiple),
+            within: common_multiple(self.within, other.within),
             names: self.names.saturating_add(other.names),
             name_bytes: self.name_bytes.saturating_add(other.name_bytes),
             properties: self.properties.saturating_add(other.properties),
@@ -290,6 +300,7 @@ impl<'a> Cost<'a> {
             rest: self.rest.saturating_add(other.rest),
             rest_alternatives: self.rest_alternatives.saturating_add(other.rest_alternatives),
             multiple: common_multiple(self.multiple, other.multiple),
+            within: common_multiple(self.within, other.within),
             names: self.names.max(other.names),
             name_bytes: self.name_bytes.max(other.name_bytes),
             properties: self.properties.max(other.properties),
@@ -560,9 +571,12 @@ impl<'a> Costs<'a> {
                 let part = self.of(schema, false, depth + 1)?;
                 let total = part.total();
                 cost.size = cost.size.saturating_add(total);
+                cost.within =
+                    common_multiple(cost.within, common_multiple(part.within, part.multiple));
                 if key == "prefixItems" || key == "properties" || value.is_array() {
                     cost.places = cost.places.saturating_add(1).saturating_add(part.places);
                 } else {
+                    cost.places = cost.places.saturating_add(part.places);
                     cost.rest = cost.rest.saturating_add(total);
                     cost.rest_alternatives =
                         cost.rest_alternatives.saturating_add(part.alternatives);

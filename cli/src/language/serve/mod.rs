@@ -263,6 +263,9 @@ impl Server {
         is_chat: bool,
     ) -> std::io::Result<()> {
         let mut client = Client::new(request.knows_interim);
+        // Before the client can disconnect, after which the address is unknown.
+        #[cfg(feature = "grammar")]
+        let owner = guard::owner(stream.peer_addr().map(|address| address.ip()).ok());
         let mut is_gone = || self.stopping.load(Ordering::Relaxed) || client.is_gone(stream);
         let Some(alone) = turn(&self.reading, &mut is_gone) else {
             return self.left(stream);
@@ -275,7 +278,6 @@ impl Server {
         };
         #[cfg(feature = "grammar")]
         if let Some((schema, field)) = parsed.schema() {
-            let owner = guard::owner(stream.peer_addr().map(|address| address.ip()).ok());
             match self.trials.run(schema, owner, &mut is_gone) {
                 Trial::Compiled => {}
                 Trial::Refused(status, message) => {

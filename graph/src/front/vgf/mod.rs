@@ -114,6 +114,7 @@ pub(crate) fn read<'p>(
     }
     let mut sequence = Sequence {
         container: &container,
+        storages: storages(&container),
         budget: Budget::of(bytes),
         calls: Calls::new(computed.clone()),
         values: BTreeMap::new(),
@@ -134,6 +135,8 @@ pub(crate) fn read<'p>(
 /// The model sequence under translation.
 struct Sequence<'c, 'p> {
     container: &'c Container<'p>,
+    /// For each resource, the first one with the same memory.
+    storages: Vec<usize>,
     budget: Budget,
     calls: Calls<'p>,
     /// Tensors by the [index](Self::storage) of their resource.
@@ -143,13 +146,21 @@ struct Sequence<'c, 'p> {
 /// Number of `VK_DESCRIPTOR_TYPE_TENSOR_ARM`.
 const TENSOR_DESCRIPTOR: u32 = 1_000_460_000;
 
+/// For each resource, the first one of its alias group, or itself.
+fn storages(container: &Container<'_>) -> Vec<usize> {
+    let mut first = BTreeMap::new();
+    let resources = container.resources.iter().enumerate();
+    let storage = |(at, resource): (usize, &container::Resource)| match resource.alias_group {
+        Some(group) => *first.entry(group).or_insert(at),
+        None => at,
+    };
+    resources.map(storage).collect()
+}
+
 impl<'p> Sequence<'_, 'p> {
     /// The resource that stands for all resources with the same memory.
     fn storage(&self, resource: usize) -> usize {
-        let resources = &self.container.resources;
-        let group = resources.get(resource).and_then(|it| it.alias_group);
-        let first = group.and_then(|_| resources.iter().position(|it| it.alias_group == group));
-        first.unwrap_or(resource)
+        self.storages.get(resource).copied().unwrap_or(resource)
     }
 
     fn define(&mut self, resource: usize, value: ValueId) -> Result<(), Error> {

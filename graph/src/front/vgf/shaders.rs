@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::graph::{Graph, Value, ValueId};
 use crate::operators::{Operator, ShaderArgs};
 use alloc::borrow::Cow;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -59,11 +59,12 @@ pub(super) fn add<'p>(
         )));
     };
     let mut bound = Bound::default();
+    let written: BTreeSet<usize> =
+        segment.outputs.iter().map(|resource| sequence.storage(*resource)).collect();
     let is_written = |sequence: &Sequence<'_, '_>, resource: usize| {
         let own = sequence.storage(resource);
-        let is_in = |list: &[usize]| list.iter().any(|it| sequence.storage(*it) == own);
         match segment.inputs.is_empty() && segment.outputs.is_empty() {
-            false => is_in(&segment.outputs),
+            false => written.contains(&own),
             // Older converters do not list them.
             true => match container.resources.get(resource).map(|it| it.category) {
                 Some(Category::Output) => true,

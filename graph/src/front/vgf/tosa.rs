@@ -439,6 +439,7 @@ impl<'p> Reader<'p> {
     }
 
     fn operator(&mut self, table: &OperatorTable<'p>) -> Result<(), Error> {
+        self.budget.spend(OPERATOR_BYTES)?;
         let number = table.number()?;
         let inputs = self.names(table.inputs()?)?;
         let outputs = self.names(table.outputs()?)?;
@@ -501,6 +502,7 @@ impl<'p> Reader<'p> {
         input: Option<&str>,
     ) -> Result<Id, Error> {
         let table = table.ok_or_else(|| bad("an operator without its attributes"))?;
+        self.budget.spend(ATTRIBUTE_BYTES)?;
         Ok(match kind {
             Ints => {
                 let items = self.budget.all(table.get::<Vector<'p, i32>>(field)?)?;
@@ -534,6 +536,11 @@ impl<'p> Reader<'p> {
         })
     }
 }
+
+/// Minimum bytes of an operator's table, and of an attribute. Operators may share tables, each of
+/// which becomes calls and constants of its own.
+const OPERATOR_BYTES: usize = 24;
+const ATTRIBUTE_BYTES: usize = 12;
 
 /// 64 bits of a 48-bit integer.
 fn widened(bytes: &[u8]) -> [u8; 8] {

@@ -2,8 +2,9 @@
 //!
 //! A quantized sum, softmax or matrix multiplication of activations is a chain of `int32` calls: it
 //! begins with rescaled or multiplied int8 tensors and ends with a rescaling to int8. The same
-//! calls on dequantized tensors need no integer kernels. `f32` has more bits than the rounding to
-//! int8 needs.
+//! calls on dequantized tensors need no integer kernels. They differ from the integers by rounding:
+//! of the rescalings, which yield integers, and of `f32` beyond 24 bits. A chain is replaced only if
+//! a bound of that difference is a small fraction of a step of the result.
 
 use super::layers::{double, int, is_int8, operand};
 use super::{Rescale, Takes, constant_tensor};
@@ -16,16 +17,42 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Floating-point tensors with the values of `int32` tensors.
-pub(super) type Floats = BTreeMap<ValueId, ValueId>;
+/// A floating-point tensor with the values of an `int32` tensor.
+#[derive(Clone, Copy)]
+pub(super) struct Float {
+    value: ValueId,
+    /// Bound of the absolute values.
+    most: f64,
+    /// Bound of the difference from the integers.
+    error: f64,
+}
+
+/// Floating-point tensors by `int32` tensor.
+pub(super) type Floats = BTreeMap<ValueId, Float>;
 
 /// Limit on the calls from a rescaling back to int8 tensors.
 const MAX_DEPTH: usize = 32;
 /// Limit on the elements of an `int32` constant.
 const MAX_CONSTANT: usize = 1 << 16;
-/// Largest factor of a final rescaling. The first rescalings of a chain round to integers; with
-/// this factor, that rounding is at most a sixteenth of a step of the result.
-const MAX_FACTOR: f64 = 0.125;
+/// Maximum difference of a result before it is rounded, in steps.
+const MAX_ERROR: f64 = 1.0 / 16.0;
+/// Values up to this are integers in `f32`.
+const EXACT: f64 = (1 << 24) as f64;
+/// Relative rounding error of `f32`.
+const UNIT: f64 = 1.0 / EXACT;
+/// Maximum rounding of a rescaling, in integers. Double rounding adds at most a quarter.
+const ROUNDING: f64 = 0.75;
+
+/// Bound of the rounding of an int8 tensor's rescaling by this factor.
+pub(super) fn rounding(factor: f64) -> f64 {
+    if factor.fract() == 0.0 { 0.0 } else { ROUNDING }
+}
+
+/// Whether a difference of this many integers hardly changes results that are rescaled by this
+/// factor.
+pub(super) fn is_small(error: f64, factor: f64) -> bool {
+    error * factor <= MAX_ERROR
+}
 
 /// Replaces a rescaling from `int32` to int8 and the calls before it.
 pub(super) fn island(
@@ -36,12 +63,16 @@ pub(super) fn island(
     takes: Takes<'_>,
 ) -> Option<()> {
     let factors = rescale.factors();
-    let fits = |factor: &f64| (*factor as f32).is_normal() && (0.0..=MAX_FACTOR).contains(factor);
+    let fits = |factor: &f64| (*factor as f32).is_normal() && *factor > 0.0;
     let is_plain = rescale.input_zp == 0 && rescale.is_signed() && is_int8(rescale.output_zp);
     if !is_plain || !factors.iter().all(fits) {
         return None;
     }
-    let mut value = float_of(rewriter, rescale.input, floats, takes, 0)?;
+    let Float { mut value, error, .. } = float_of(rewriter, rescale.input, floats, takes, 0)?;
+    let largest = factors.iter().copied().fold(0.0, f64::max);
+    if !is_small(error, largest) {
+        return None;
+    }
     let scale = match factors[..] {
         [factor] => 1.0 / factor,
         _ => {
@@ -107,14 +138,14 @@ pub(super) fn dequantized(
     float_call(rewriter, operator, &args, input, takes)
 }
 
-/// The values of an `int32` tensor in floating point.
+/// The values of an `int32` tensor in floating point. `None` also if they may exceed `int32`.
 fn float_of(
     rewriter: &mut Rewriter<'_, '_>,
     id: ValueId,
     floats: &mut Floats,
     takes: Takes<'_>,
     depth: usize,
-) -> Option<ValueId> {
+) -> Option<Float> {
     if let Some(known) = floats.get(&id) {
         return Some(*known);
     }
@@ -127,13 +158,34 @@ fn float_of(
             let values: Vec<f64> = decode(ScalarType::Int, data)?.take(MAX_CONSTANT + 1).collect();
             let data =
                 encode(ScalarType::Float, &values).filter(|_| values.len() <= MAX_CONSTANT)?;
+            let most = values.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
             let tensor = Tensor { sizes, ..constant_tensor(ScalarType::Float, data) };
-            rewriter.value(Value::Tensor(tensor))
+            Float { value: rewriter.value(Value::Tensor(tensor)), most, error: in_f32(most, 0.0) }
         }
         None => computed(rewriter, id, floats, takes, depth)?,
     };
+    if made.most >= f64::from(i32::MAX) {
+        return None;
+    }
     floats.insert(id, made);
     Some(made)
+}
+
+/// Error of a result of this size after an `f32` rounding, if its operands have this error.
+/// Integers are exact up to [`EXACT`]; other values are rounded at any size.
+fn in_f32(most: f64, error: f64) -> f64 {
+    if error == 0.0 && most <= EXACT { 0.0 } else { error + most * UNIT }
+}
+
+/// A dequantized int8 tensor.
+fn scaled(
+    rewriter: &mut Rewriter<'_, '_>,
+    (source, zero, factor): (ValueId, i64, f64),
+    takes: Takes<'_>,
+) -> Option<Float> {
+    let value = dequantized(rewriter, source, factor, zero, takes)?;
+    let most = factor * (128.0 + zero.unsigned_abs() as f64) + 1.0;
+    Some(Float { value, most, error: in_f32(most, rounding(factor)) })
 }
 
 fn computed(
@@ -142,31 +194,33 @@ fn computed(
     floats: &mut Floats,
     takes: Takes<'_>,
     depth: usize,
-) -> Option<ValueId> {
+) -> Option<Float> {
     let node = rewriter.producer(id)?.clone();
     let (first, rest) = inputs(&node).split_first()?;
     let mut args = Vec::new();
-    match node.operator {
+    let (most, error) = match node.operator {
         Operator::TOSA_RESCALE => {
-            let (source, zero, factor) = operand(rewriter, id)?;
-            // The result must not saturate.
-            let is_exact = factor * 255.0 < f64::from(i32::MAX);
-            return dequantized(rewriter, source, factor, zero, takes).filter(|_| is_exact);
+            let operand = operand(rewriter, id)?;
+            return scaled(rewriter, operand, takes);
         }
         Operator::TO_COPY if rewriter.scalar_type(*first)? == ScalarType::Char => {
-            return dequantized(rewriter, *first, 1.0, 0, takes);
+            return scaled(rewriter, (*first, 0, 1.0), takes);
         }
         Operator::TOSA_MATMUL => {
             let call = TosaMatmulArgs::of(&node).ok()?;
             let zeros = [rewriter.int(call.a_zp)?, rewriter.int(call.b_zp)?];
+            let inner = *rewriter.sizes(call.a)?.last()? as f64;
+            let mut most = inner;
             for (input, zero) in [call.a, call.b].into_iter().zip(zeros) {
                 let is_char = rewriter.scalar_type(input)? == ScalarType::Char;
                 if !is_char || !is_int8(zero) {
                     return None;
                 }
                 args.push(dequantized(rewriter, input, 1.0, zero, takes)?);
+                most *= 128.0 + zero.unsigned_abs() as f64;
             }
-            return float_call(rewriter, Operator::BMM, &args, id, takes);
+            // Sums of any order are exact up to `EXACT`.
+            (most, if most <= EXACT { 0.0 } else { inner * most * UNIT })
         }
         Operator::ADD_TENSOR
         | Operator::SUB_TENSOR
@@ -174,9 +228,25 @@ fn computed(
         | Operator::MAXIMUM
         | Operator::MINIMUM => {
             let (second, rest) = rest.split_first()?;
-            args.push(float_of(rewriter, *first, floats, takes, depth + 1)?);
-            args.push(float_of(rewriter, *second, floats, takes, depth + 1)?);
+            if !rest.iter().all(|alpha| rewriter.number(*alpha) == Some(1.0)) {
+                return None;
+            }
+            let a = float_of(rewriter, *first, floats, takes, depth + 1)?;
+            let b = float_of(rewriter, *second, floats, takes, depth + 1)?;
+            args.extend([a.value, b.value]);
             args.extend(rest);
+            match node.operator {
+                Operator::ADD_TENSOR | Operator::SUB_TENSOR => {
+                    let most = a.most + b.most;
+                    (most, in_f32(most, a.error + b.error))
+                }
+                Operator::MUL_TENSOR => {
+                    let most = a.most * b.most;
+                    let error = a.most * b.error + b.most * a.error + a.error * b.error;
+                    (most, in_f32(most, error))
+                }
+                _ => (a.most.max(b.most), a.error.max(b.error)),
+            }
         }
         Operator::AMAX
         | Operator::AMIN
@@ -184,15 +254,24 @@ fn computed(
         | Operator::PERMUTE_COPY
         | Operator::SLICE_COPY_TENSOR
         | Operator::VIEW_COPY => {
-            args.push(float_of(rewriter, *first, floats, takes, depth + 1)?);
+            let Float { value, most, error } =
+                float_of(rewriter, *first, floats, takes, depth + 1)?;
+            args.push(value);
             args.extend(rest);
+            (most, error)
         }
         Operator::SUM_DIM_INT_LIST => {
             let &[dims, keep, _] = rest else { return None };
-            let input = float_of(rewriter, *first, floats, takes, depth + 1)?;
-            args.extend([input, dims, keep, int(rewriter, ScalarType::Float as i64)]);
+            let Float { value, most, error } =
+                float_of(rewriter, *first, floats, takes, depth + 1)?;
+            args.extend([value, dims, keep, int(rewriter, ScalarType::Float as i64)]);
+            let numel = |id| Some(rewriter.sizes(id)?.iter().product::<usize>() as f64);
+            let count = numel(*first)? / numel(id)?.max(1.0);
+            let most = count * most;
+            (most, count * in_f32(most, error))
         }
         _ => return None,
-    }
-    float_call(rewriter, node.operator, &args, id, takes)
+    };
+    let value = float_call(rewriter, node.operator, &args, id, takes)?;
+    Some(Float { value, most, error })
 }

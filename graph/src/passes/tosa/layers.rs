@@ -1,5 +1,6 @@
 //! Layers and arithmetic whose results are rescaled to int8.
 
+use super::floats::{is_small, rounding};
 use super::{Rescale, Takes, constant, constant_tensor, floats, lookup, symmetric_padding};
 use crate::graph::{Node, Tensor, Value, ValueId};
 use crate::operators::{
@@ -331,6 +332,11 @@ fn reduction(
     };
     let numel = sizes.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size));
     let ones = vec![1; numel.filter(|numel| *numel <= MAX_ONES)?];
+    // The layer sums before it scales; the integers are rounded before they are summed.
+    let count = if kind == Kind::Linear { *last } else { kernel[0].saturating_mul(kernel[1]) };
+    if !is_small(rounding(factor) * count as f64, rescale.factor()?) {
+        return None;
+    }
     let scale = f64::from((factor * rescale.factor()?) as f32);
     let sums = Sums {
         kind,
@@ -417,6 +423,18 @@ fn arithmetic(
     let (a, a_zero, a_scale) = operand(rewriter, first)?;
     let (b, b_zero, b_scale) = operand(rewriter, second)?;
     let factor = rescale.factor().filter(|_| is_int8(rescale.output_zp))?;
+    // The integers are rounded before they are added or multiplied.
+    let [a_error, b_error] = [a_scale, b_scale].map(rounding);
+    let error = match node.operator {
+        Operator::MUL_TENSOR => {
+            let most = |zero: i64, scale: f64| scale * (128.0 + zero.unsigned_abs() as f64);
+            most(a_zero, a_scale) * b_error + most(b_zero, b_scale) * a_error + a_error * b_error
+        }
+        _ => a_error + b_error,
+    };
+    if !is_small(error, factor) {
+        return None;
+    }
     let [a_zero_point, b_zero_point, output_zero_point] =
         [a_zero, b_zero, rescale.output_zp].map(|zero| int(rewriter, zero));
     let (a_scale, output_scale) = (double(rewriter, a_scale * factor), double(rewriter, 1.0));

@@ -331,6 +331,23 @@ fn copies_of_merged_schemas_are_counted() {
     }
 }
 
+/// Numbers of nested values are merged, too.
+#[test]
+fn multiples_of_nested_values_are_counted() {
+    let both = |nest: &dyn Fn(Value) -> Value| {
+        let of = |multiple: u64| nest(json!({"type": "integer", "multipleOf": multiple}));
+        json!({"allOf": [of(9973), of(9967)]})
+    };
+    assert!(of(&both(&|number| json!({"items": number}))) > MAX_COST);
+    assert!(of(&both(&|number| json!({"properties": {"a": {"items": number}}}))) > MAX_COST);
+    let one = json!({"multipleOf": 9973});
+    assert!(of(&json!({"properties": {"a": one, "b": {"type": "string"}}})) < MAX_COST / 4);
+    let items = json!({"items": {"prefixItems": vec![json!({}); 2000]}});
+    let values: Vec<String> = (0..1000).map(|at| format!("v{at}")).collect();
+    let values = json!({"items": {"items": {"enum": values}}});
+    assert!(of(&json!({"allOf": [items, values]})) > MAX_COST);
+}
+
 #[test]
 fn classes_of_characters_are_counted() {
     let of = |pattern: &str| of(&json!({"pattern": pattern}));
