@@ -14,7 +14,7 @@ const TARGETS: &[(&str, &[&str])] = &[
     ("ptd", &["ptd"]),
     ("bpte", &["bpte"]),
     ("pt2", &["pt2"]),
-    ("vgf", &["vgf"]),
+    ("vgf", &["vgf", "tosa"]),
     ("etdump", &["etdp"]),
     ("training", &["safetensors"]),
     ("sound", &["flac", "mp3", "wav"]),
