@@ -3,8 +3,8 @@
 //! A quantized sum, softmax or matrix multiplication of activations is a chain of `int32` calls: it
 //! begins with rescaled or multiplied int8 tensors and ends with a rescaling to int8. The same
 //! calls on dequantized tensors need no integer kernels. They differ from the integers by rounding:
-//! of the rescalings, which yield integers, and of `f32` beyond 24 bits. A chain is replaced only if
-//! a bound of that difference is a small fraction of a step of the result.
+//! of the rescalings, which yield integers, and of `f32` beyond 24 bits. A chain is replaced only
+//! if a bound of that difference is a small fraction of a step of the result.
 
 use super::layers::{double, int, is_int8, operand};
 use super::{Rescale, Takes, constant_tensor};
