@@ -45,7 +45,8 @@ const ROUNDING: f64 = 0.75;
 
 /// Bound of the rounding of an int8 tensor's rescaling by this factor.
 pub(super) fn rounding(factor: f64) -> f64 {
-    if factor.fract() == 0.0 { 0.0 } else { ROUNDING }
+    let is_integer = (factor as i64) as f64 == factor;
+    if is_integer { 0.0 } else { ROUNDING }
 }
 
 /// Whether a difference of this many integers hardly changes results that are rescaled by this
@@ -272,6 +273,10 @@ fn computed(
         }
         _ => return None,
     };
-    let value = float_call(rewriter, node.operator, &args, id, takes)?;
+    let operator = match node.operator {
+        Operator::TOSA_MATMUL => Operator::BMM,
+        operator => operator,
+    };
+    let value = float_call(rewriter, operator, &args, id, takes)?;
     Some(Float { value, most, error })
 }

@@ -173,9 +173,33 @@ fn integer_chains_become_floats() {
         .map(|name| alloc::format!("quantized_decomposed.{name}.default"));
     assert_eq!(operators, [&from, &from, "aten.bmm.default", &to]);
     assert_eq!(changes, 1);
-    // A factor with which the rounding of earlier rescalings would matter.
-    let (operators, _) = run_on(&source.replace("i8[1] = 38", "i8[1] = 30"));
+    // Sums of so many products are no integers in `f32`.
+    let long = source.replace("2,3,4", "2,3,4096").replace("2,4,5", "2,4096,5");
+    let (operators, _) = run_on(&long.replace("i8[1] = 38", "i8[1] = 30"));
     assert_eq!(operators, ["tosa.matmul.default", "tosa.rescale.default"]);
+}
+
+/// Rescalings round to integers before sums and products.
+#[test]
+fn rounding_between_rescalings_is_bounded() {
+    let source = "in x i8[4]
+        in y i8[4]
+        const m i32[1] = 1610612736
+        const s i8[1] = 31
+        const t i8[1] = 41
+        a i32[4] = tosa.rescale.default(x, m, s, 1, 0, true, false, false, false, false)
+        b i32[4] = tosa.rescale.default(y, m, s, 1, 0, true, false, false, false, false)
+        c i32[4] = aten.add.Tensor(a, b)
+        r i8[4] = tosa.rescale.default(c, m, t, 0, 2, true, false, false, false, false)
+        out r";
+    assert_eq!(run_on(source).0, ["et_vk.q8ta_add.default"]);
+    let product = source.replace("aten.add.Tensor", "aten.mul.Tensor");
+    // The rounding of a factor is multiplied by the other factor.
+    for kept in [source.replace("t i8[1] = 41", "t i8[1] = 32"), product] {
+        let (operators, _) = run_on(&kept);
+        assert_eq!(operators.len(), 4, "{operators:?}");
+        assert_eq!(operators.last().copied(), Some("tosa.rescale.default"));
+    }
 }
 
 #[test]
