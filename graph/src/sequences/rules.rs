@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 use torchlet_core::rules::normalize_dim;
 
-/// Transforms a call of which an argument differs from sequence to sequence.
+/// Transforms a call with an argument that differs from sequence to sequence.
 pub(super) fn apply(
     b: &mut Batcher<'_>,
     operator: Operator,
@@ -62,7 +62,7 @@ fn is_tensor(b: &Batcher<'_>, operator: Operator, at: usize, id: ValueId) -> boo
         kind,
         Some(Kind::Tensor | Kind::OptionalTensor | Kind::Tensors | Kind::OptionalTensors)
     );
-    is_tensor && !matches!(b.graph.values.get(id), Some(Value::None))
+    is_tensor && !b.is_none(id)
 }
 
 fn differing_number() -> Reason {
@@ -77,7 +77,7 @@ fn with_rows(
 ) -> Result<(), Reason> {
     for (at, id) in inputs.iter_mut().enumerate() {
         if !is_tensor(b, operator, at, *id) {
-            if b.items(*id).iter().any(|id| b.form(*id) != Form::Same) {
+            if b.differs(*id) {
                 return Err(differing_number());
             }
             continue;
@@ -110,7 +110,7 @@ fn broadcast(
     for (at, id) in inputs.iter().enumerate() {
         if is_tensor(b, operator, at, *id) {
             rank = rank.max(b.sizes(*id)?.len());
-        } else if b.items(*id).iter().any(|id| b.form(*id) != Form::Same) {
+        } else if b.differs(*id) {
             return Err(differing_number());
         }
     }
@@ -131,7 +131,7 @@ fn broadcast(
 fn of_tensors(b: &Batcher<'_>, operator: Operator, inputs: &[ValueId]) -> Option<Operator> {
     let name = operator.name().strip_suffix(".Scalar")?;
     let found = Operator::named(&format!("{name}.Tensor"))?;
-    // Numbers do not take part in dtype promotion.
+    // A tensor with a number keeps its dtype; with a tensor, the dtypes are promoted.
     let keeps = |dtype| dtype == ScalarType::Long || dtype == ScalarType::Float;
     let first = b.graph.tensor(*inputs.first()?)?.scalar_type;
     (keeps(first) && found.parameters().len() == operator.parameters().len()).then_some(found)
@@ -147,7 +147,7 @@ fn leading(
     for (at, id) in inputs.iter_mut().enumerate() {
         if args.contains(at) && is_tensor(b, operator, at, *id) {
             *id = b.rows_of(*id)?;
-        } else if b.items(*id).iter().any(|id| b.form(*id) != Form::Same) {
+        } else if b.differs(*id) {
             return Err(format!("argument {at} differs from sequence to sequence"));
         }
     }
@@ -171,7 +171,7 @@ fn folded(
     }
     for (at, id) in inputs.iter_mut().enumerate() {
         if !args.contains(at) || !is_tensor(b, operator, at, *id) {
-            if b.items(*id).iter().any(|id| b.form(*id) != Form::Same) {
+            if b.differs(*id) {
                 return Err(format!("argument {at} differs from sequence to sequence"));
             }
             continue;
@@ -194,7 +194,7 @@ fn folded(
             list.push(b.size(*id, dim + 1)?);
         }
         let list = b.push(Value::List(list));
-        *id = b.add_plain(Operator::VIEW_COPY, vec![*id, list], scalar_type, merged, true);
+        *id = b.add(Operator::VIEW_COPY, vec![*id, list], scalar_type, merged, true);
     }
     let (source, first) = rows.ok_or_else(|| "expected a tensor with rows".to_string())?;
     let Some(Value::Tensor(tensor)) = b.graph.values.get(out) else {
@@ -208,7 +208,7 @@ fn folded(
     if let Some(size) = merged.first_mut() {
         *size = size.saturating_mul(b.bound());
     }
-    let made = b.add_plain(operator, inputs, scalar_type, merged, true);
+    let made = b.add(operator, inputs, scalar_type, merged, true);
     // `size` takes the sizes of `source` as known if it does not vary.
     let mut list = vec![b.row_count()];
     for (dim, size) in sizes.iter().enumerate() {
@@ -231,6 +231,12 @@ fn constants(b: &Batcher<'_>, id: Option<ValueId>) -> Result<Option<Vec<i64>>, R
         Some(Value::None) => None,
         _ => return Err("dims: expected constant integers".to_string()),
     })
+}
+
+/// An argument that is a dim, 0 by default; `None` if it is out of range.
+fn one_dim(b: &Batcher<'_>, id: Option<ValueId>, rank: usize) -> Result<Option<usize>, Reason> {
+    let dim = constants(b, id)?.and_then(|dims| dims.first().copied());
+    Ok(normalize_dim(dim.unwrap_or(0), rank))
 }
 
 /// Adds 1 to dims.
@@ -277,9 +283,8 @@ fn dims(
             // An absent or empty list means all dims of the tensor.
             None => (1..=rank as i64).collect(),
             Some(dims) if dims.is_empty() && is_list => {
-                let reduces_none =
-                    [Operator::FLIP, Operator::SQUEEZE_COPY_DIMS, Operator::ANY_DIMS];
-                if reduces_none.contains(&operator) || operator.name() == "aten.all.dims" {
+                use Operator as O;
+                if [O::FLIP, O::SQUEEZE_COPY_DIMS, O::ANY_DIMS, O::ALL_DIMS].contains(&operator) {
                     return Err("an empty list of dims".to_string());
                 }
                 (1..=rank as i64).collect()
@@ -370,8 +375,7 @@ fn selection(
     // A position that differs: rows of a table that all sequences share.
     let table = inputs.first().copied().unwrap_or_default();
     let rank = b.sizes(table)?.len();
-    let dim = constants(b, inputs.get(1).copied())?.and_then(|dims| dims.first().copied());
-    let dim = normalize_dim(dim.unwrap_or(0), rank);
+    let dim = one_dim(b, inputs.get(1).copied(), rank)?;
     if b.form(table) != Form::Same || dim != Some(0) {
         return Err("a position that differs, in a tensor that differs, or of an inner dim".into());
     }
@@ -408,8 +412,7 @@ fn index(
             return Err("an index without dims".to_string());
         }
         let rank = b.sizes(call.input)?.len();
-        let dim = constants(b, Some(call.dim))?.and_then(|dims| dims.first().copied());
-        let dim = normalize_dim(dim.unwrap_or(0), rank).ok_or("a dim is out of range")?;
+        let dim = one_dim(b, Some(call.dim), rank)?.ok_or("a dim is out of range")?;
         let mut indices = Vec::new();
         for _ in 0..dim {
             indices.push(b.none());
@@ -420,10 +423,8 @@ fn index(
         let call = IndexArgs::of(&call[..]).map_err(String::from)?;
         (call.input, b.items(call.indices))
     };
-    let is_none =
-        |b: &Batcher<'_>, id: &ValueId| matches!(b.graph.values.get(*id), Some(Value::None));
     let given: Vec<usize> = (0..indices.len())
-        .filter(|at| indices.get(*at).is_some_and(|id| !is_none(b, id)))
+        .filter(|at| indices.get(*at).is_some_and(|id| !b.is_none(*id)))
         .collect();
     let (Some(first), Some(last)) = (given.first(), given.last()) else {
         return Err("expected indices".to_string());
@@ -483,8 +484,7 @@ fn index_put(b: &mut Batcher<'_>, inputs: Vec<ValueId>, out: ValueId) -> Result<
         Form::Rows | Form::Slots => call.input,
     };
     let indices = b.items(call.indices);
-    let is_none = |id: &ValueId| matches!(b.graph.values.get(*id), Some(Value::None));
-    let mut given = indices.iter().enumerate().filter(|(_, id)| !is_none(id));
+    let mut given = indices.iter().enumerate().filter(|(_, id)| !b.is_none(**id));
     let (Some((dim, index)), None) = (given.next(), given.next()) else {
         return Err("expected indices of one dim".to_string());
     };
@@ -566,7 +566,7 @@ fn attention(b: &mut Batcher<'_>, inputs: Vec<ValueId>, out: ValueId) -> Result<
     finish(b, Operator::SLOTS_SDPA, call.inputs(), out)
 }
 
-/// Arithmetic on integers, of which one or both differ.
+/// Arithmetic on two integers. One or both differ from sequence to sequence.
 fn integers(
     b: &mut Batcher<'_>,
     operator: Operator,

@@ -124,8 +124,7 @@ impl<'p> Batcher<'p> {
         let Some((out, inputs)) = node.args.split_last() else {
             return Err("expected an output".to_string());
         };
-        let differs = |id: &ValueId| self.form(*id) != Form::Same;
-        if !inputs.iter().any(|id| self.items(*id).iter().any(differs)) {
+        if !inputs.iter().any(|id| self.differs(*id)) {
             self.nodes.push(node);
             return Ok(());
         }
@@ -193,6 +192,16 @@ impl<'p> Batcher<'p> {
 
     pub(super) fn form(&self, id: ValueId) -> Form {
         self.forms.get(&id).copied().unwrap_or(Form::Same)
+    }
+
+    /// Whether a value, or an item of a list, differs from sequence to sequence.
+    pub(super) fn differs(&self, id: ValueId) -> bool {
+        self.items(id).iter().any(|id| self.form(*id) != Form::Same)
+    }
+
+    /// Whether an optional argument is absent.
+    pub(super) fn is_none(&self, id: ValueId) -> bool {
+        matches!(self.graph.values.get(id), Some(Value::None))
     }
 
     pub(super) fn resolved(&self, id: ValueId) -> ValueId {
@@ -307,8 +316,9 @@ impl<'p> Batcher<'p> {
         self.nodes.push(Node { id: self.number, ..Node::new(operator, args) });
     }
 
-    /// Adds a call whose result has this shape.
-    fn add(
+    /// Adds a call whose result has this shape: it is the same for all sequences, or merges rows
+    /// with other dims.
+    pub(super) fn add(
         &mut self,
         operator: Operator,
         args: Vec<ValueId>,
@@ -344,18 +354,6 @@ impl<'p> Batcher<'p> {
             self.varying.insert(out);
         }
         out
-    }
-
-    /// Adds a call whose result is the same for all sequences, or merges rows with other dims.
-    pub(super) fn add_plain(
-        &mut self,
-        operator: Operator,
-        args: Vec<ValueId>,
-        scalar_type: ScalarType,
-        sizes: Vec<usize>,
-        dynamic: bool,
-    ) -> ValueId {
-        self.add(operator, args, scalar_type, sizes, dynamic)
     }
 
     /// The bound of the rows of a run.
@@ -492,7 +490,7 @@ impl<'p> Batcher<'p> {
         let (dtype, none) = (self.int(ScalarType::Long as i64), self.none());
         let args = vec![zero, length, one, dtype, none, none, none];
         let (long, arange) = (ScalarType::Long, Operator::ARANGE_START_STEP);
-        let range = self.add_plain(arange, args, long, vec![bound], varies);
+        let range = self.add(arange, args, long, vec![bound], varies);
         let starts = self.padded(starts, 1)?;
         Ok(self.add_rows(Operator::ADD_TENSOR, vec![starts, range, one], long, vec![bound], varies))
     }
@@ -506,7 +504,7 @@ impl<'p> Batcher<'p> {
         let (dtype, none) = (self.int(ScalarType::Long as i64), self.none());
         let (args, sizes) = (vec![zero, rows, one, dtype, none, none, none], vec![self.count]);
         let arange = Operator::ARANGE_START_STEP;
-        let numbers = self.add_plain(arange, args, ScalarType::Long, sizes, true);
+        let numbers = self.add(arange, args, ScalarType::Long, sizes, true);
         self.numbers = Some(numbers);
         numbers
     }
