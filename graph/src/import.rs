@@ -15,7 +15,8 @@ use alloc::vec::Vec;
 struct Format {
     /// Name, for error messages.
     name: &'static str,
-    /// The first bytes of a file: one of these; none if `is` needs only eight bytes.
+    /// Possible first bytes of a file. Empty if the identifier is not at the start; `is` then needs
+    /// eight bytes.
     magic: &'static [&'static [u8]],
     /// Recognizes a file that begins with them.
     is: fn(&[u8]) -> bool,

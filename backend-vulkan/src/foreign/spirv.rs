@@ -257,7 +257,7 @@ pub(crate) fn check(
         )));
     };
     check_workgroup(sizes.get(&id).copied(), limits)?;
-    // A constant that is decorated so takes the place of the execution mode.
+    // A constant decorated as `WorkgroupSize` overrides the execution mode `LocalSize`.
     for id in built_in {
         let size = layouts.triple(id);
         let size = size.ok_or_else(|| {

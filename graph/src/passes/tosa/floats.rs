@@ -49,6 +49,11 @@ pub(super) fn rounding(factor: f64) -> f64 {
     if is_integer { 0.0 } else { ROUNDING }
 }
 
+/// Bound of the absolute values of an int8 tensor minus its zero point.
+pub(super) fn magnitude(zero: i64) -> f64 {
+    128.0 + zero.unsigned_abs() as f64
+}
+
 /// Whether a difference of this many integers hardly changes results that are rescaled by this
 /// factor.
 pub(super) fn is_small(error: f64, factor: f64) -> bool {
@@ -185,7 +190,7 @@ fn scaled(
     takes: Takes<'_>,
 ) -> Option<Float> {
     let value = dequantized(rewriter, source, factor, zero, takes)?;
-    let most = factor * (128.0 + zero.unsigned_abs() as f64) + 1.0;
+    let most = factor * magnitude(zero) + 1.0;
     Some(Float { value, most, error: in_f32(most, rounding(factor)) })
 }
 
@@ -218,7 +223,7 @@ fn computed(
                     return None;
                 }
                 args.push(dequantized(rewriter, input, 1.0, zero, takes)?);
-                most *= 128.0 + zero.unsigned_abs() as f64;
+                most *= magnitude(zero);
             }
             // Sums of any order are exact up to `EXACT`.
             (most, if most <= EXACT { 0.0 } else { inner * most * UNIT })

@@ -1,6 +1,6 @@
 //! Layers and arithmetic whose results are rescaled to int8.
 
-use super::floats::{is_small, rounding};
+use super::floats::{is_small, magnitude, rounding};
 use super::{Rescale, Takes, constant, constant_tensor, floats, lookup, symmetric_padding};
 use crate::graph::{Node, Tensor, Value, ValueId};
 use crate::operators::{
@@ -427,8 +427,8 @@ fn arithmetic(
     let [a_error, b_error] = [a_scale, b_scale].map(rounding);
     let error = match node.operator {
         Operator::MUL_TENSOR => {
-            let most = |zero: i64, scale: f64| scale * (128.0 + zero.unsigned_abs() as f64);
-            most(a_zero, a_scale) * b_error + most(b_zero, b_scale) * a_error + a_error * b_error
+            let (a_most, b_most) = (a_scale * magnitude(a_zero), b_scale * magnitude(b_zero));
+            a_most * b_error + b_most * a_error + a_error * b_error
         }
         _ => a_error + b_error,
     };

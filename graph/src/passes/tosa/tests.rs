@@ -173,7 +173,7 @@ fn integer_chains_become_floats() {
         .map(|name| alloc::format!("quantized_decomposed.{name}.default"));
     assert_eq!(operators, [&from, &from, "aten.bmm.default", &to]);
     assert_eq!(changes, 1);
-    // Sums of so many products are no integers in `f32`.
+    // `f32` rounds sums above 2^24, which 4096 terms can reach.
     let long = source.replace("2,3,4", "2,3,4096").replace("2,4,5", "2,4096,5");
     let (operators, _) = run_on(&long.replace("i8[1] = 38", "i8[1] = 30"));
     assert_eq!(operators, ["tosa.matmul.default", "tosa.rescale.default"]);
