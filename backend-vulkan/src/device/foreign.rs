@@ -484,20 +484,7 @@ impl ForeignRecording {
     }
 
     fn barrier(&self) {
-        let Scope { stages, writes, all } = Scope::of(&self.context.compute);
-        let barrier = [vk::MemoryBarrier::default().src_access_mask(writes).dst_access_mask(all)];
-        // SAFETY: the command buffer is being recorded, outside of any render pass.
-        unsafe {
-            self.context.raw.cmd_pipeline_barrier(
-                self.commands,
-                stages,
-                stages,
-                Default::default(),
-                &barrier,
-                &[],
-                &[],
-            );
-        }
+        Scope::of(&self.context.compute).record_barrier(&self.context.raw, self.commands);
     }
 
     fn add(&self, command: &ForeignCommand<'_>) {

@@ -55,6 +55,26 @@ impl Scope {
             all: copies.all | vk::AccessFlags::SHADER_READ | vk::AccessFlags::SHADER_WRITE,
         }
     }
+
+    /// Records that later commands wait for earlier ones, and see what these wrote. The caller is
+    /// recording `commands`, outside of any render pass.
+    pub(super) fn record_barrier(&self, device: &ash::Device, commands: vk::CommandBuffer) {
+        let barrier =
+            [vk::MemoryBarrier::default().src_access_mask(self.writes).dst_access_mask(self.all)];
+        let none = Default::default();
+        // SAFETY: the caller is recording the command buffer, outside of any render pass.
+        unsafe {
+            device.cmd_pipeline_barrier(
+                commands,
+                self.stages,
+                self.stages,
+                none,
+                &barrier,
+                &[],
+                &[],
+            );
+        }
+    }
 }
 
 fn first(

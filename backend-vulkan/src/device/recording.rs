@@ -223,20 +223,7 @@ impl Recording {
     }
 
     fn barrier(&self) {
-        let Scope { stages, writes, all } = Scope::of(&self.lane);
-        let barrier = [vk::MemoryBarrier::default().src_access_mask(writes).dst_access_mask(all)];
-        // SAFETY: the command buffer is being recorded, outside of any render pass.
-        unsafe {
-            self.context.raw.cmd_pipeline_barrier(
-                self.commands,
-                stages,
-                stages,
-                Default::default(),
-                &barrier,
-                &[],
-                &[],
-            );
-        }
+        Scope::of(&self.lane).record_barrier(&self.context.raw, self.commands);
     }
 
     /// Whether the current descriptor sets match the bindings and pipelines of these commands.
