@@ -63,14 +63,8 @@ impl Exposed {
     /// Exposes the values of a method. Delegates for GPUs and XNNPACK are decomposed into single
     /// calls.
     pub(crate) fn of(module: &Module, method: &str) -> Result<Self, Failure> {
-        let fail = |error: graph::Error| {
-            Failure::new(format!("cannot expose the program's values: {error}"))
-        };
-        let (mut program, is_as_exported) = decomposed(module)?;
-        program.methods.retain(|found| found.name == method);
-        let Some(found) = program.methods.first_mut() else {
-            return Err(Failure::new(format!("the program has no method '{method}'")));
-        };
+        let (mut program, is_as_exported) = decomposed(module, method)?;
+        let found = only(&mut program, method)?;
         let outputs = found.outputs.len();
         let (values, output_steps) = expose(found);
         if !is_as_exported {
@@ -98,12 +92,9 @@ const FLOATS: [ScalarType; 4] =
 impl Precision {
     /// Finds the precision of a method, within its delegates, too.
     pub(crate) fn of(module: &Module, method: &str) -> Result<Self, Failure> {
-        let (mut program, _) = decomposed(module)?;
+        let (mut program, _) = decomposed(module, method)?;
         let narrowed = is_fp16_forced(module, method).then_some(ScalarType::Half);
-        program.methods.retain(|found| found.name == method);
-        let Some(found) = program.methods.first_mut() else {
-            return Err(Failure::new(format!("the program has no method '{method}'")));
-        };
+        let found = only(&mut program, method)?;
         let coarsest = coarsest(found, narrowed);
         let (_, output_steps) = expose(found);
         Ok(Precision { coarsest, output_steps })
@@ -147,19 +138,30 @@ fn is_fp16_forced(module: &Module, method: &str) -> bool {
         .any(|(key, value)| key == FORCE_FP16 && value.first() == Some(&1))
 }
 
-/// The program with delegates for GPUs and XNNPACK decomposed into single calls, and whether it
-/// has none.
-fn decomposed(module: &Module) -> Result<(Program<'_>, bool), Failure> {
-    let fail =
-        |error: graph::Error| Failure::new(format!("cannot expose the program's values: {error}"));
+fn fail(error: graph::Error) -> Failure {
+    Failure::new(format!("cannot expose the program's values: {error}"))
+}
+
+/// The remaining method of a decomposed program.
+fn only<'m, 'p>(program: &'m mut Program<'p>, method: &str) -> Result<&'m mut Method<'p>, Failure> {
+    let found = program.methods.first_mut();
+    found.ok_or_else(|| Failure::new(format!("the program has no method '{method}'")))
+}
+
+/// The program, reduced to one method, with delegates for GPUs and XNNPACK decomposed into single
+/// calls; and whether it has no delegates.
+fn decomposed<'m>(module: &'m Module, method: &str) -> Result<(Program<'m>, bool), Failure> {
     let registry = Registry::new().with_kernels(&KERNELS);
     let registry = registry.map_err(|error| Failure::new(error.to_string()))?;
     let source = module.program();
     let exported = Program::read(&source).map_err(fail)?;
-    if exported.methods.iter().all(|method| method.delegates.is_empty()) {
-        return Ok((exported, true));
-    }
-    Ok((cpu::to_portable(&source, module.data(), &registry).map_err(fail)?, false))
+    let is_as_exported = exported.methods.iter().all(|method| method.delegates.is_empty());
+    let mut program = match is_as_exported {
+        true => exported,
+        false => cpu::to_portable(&source, module.data(), &registry).map_err(fail)?,
+    };
+    program.methods.retain(|found| found.name == method);
+    Ok((program, is_as_exported))
 }
 
 fn kernel(name: &str) -> Option<&'static Kernel> {
