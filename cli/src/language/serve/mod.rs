@@ -58,9 +58,6 @@ struct Server {
     shares: Shares,
     /// Serializes parsing: parsed JSON can need a hundred times the memory of its text.
     reading: Mutex<()>,
-    /// Serializes measuring schemas, which lasts longer; requests without a schema do not wait for
-    /// it.
-    measuring: Mutex<()>,
     #[cfg(feature = "grammar")]
     trials: trial::Trials,
     created: u64,
@@ -94,7 +91,6 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         bodies: Bodies::default(),
         shares: Shares::new(arguments.connections, arguments.connections_per_address),
         reading: Mutex::default(),
-        measuring: Mutex::default(),
         #[cfg(feature = "grammar")]
         trials: trial::Trials::default(),
         created: openai::now(),
@@ -272,32 +268,22 @@ impl Server {
         };
         let read = Completion::parse(&request.body, is_chat);
         drop(alone);
-        let mut parsed = match read {
+        let parsed = match read {
             Ok(parsed) => parsed,
             Err(message) => return fail(stream, 400, &message, None),
         };
+        #[cfg_attr(not(feature = "grammar"), expect(unused_mut))]
+        let mut request = parsed.completion;
         #[cfg(feature = "grammar")]
-        if let Some((schema, field)) = parsed.schema() {
-            match self.trials.run(schema, owner, &mut is_gone) {
-                Trial::Compiled => {}
+        if let Some((schema, field)) = parsed.schema {
+            match self.trials.run(&schema, owner, &mut is_gone) {
+                Trial::Compiled(grammar) => request.config.grammar = Some(grammar),
                 Trial::Refused(status, message) => {
                     return fail(stream, status, &format!("{field}{message}"), None);
                 }
                 Trial::Abandoned => return self.left(stream),
             }
         }
-        if parsed.schema().is_some() {
-            // The time is bounded: the process above did the same.
-            let Some(alone) = turn(&self.measuring, &mut is_gone) else {
-                return self.left(stream);
-            };
-            let measured = parsed.measure();
-            drop(alone);
-            if let Err(message) = measured {
-                return fail(stream, 400, &message, None);
-            }
-        }
-        let request = parsed.measured();
         let model = match self.models.asked_for(request.model.as_deref()) {
             Ok(model) => model,
             Err(refusal) => return refuse(stream, &refusal),

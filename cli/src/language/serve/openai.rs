@@ -49,38 +49,12 @@ pub(super) struct Completion {
     pub(super) include_usage: bool,
 }
 
-/// A request whose schema is not measured yet.
+/// A request whose schema is not compiled yet.
 pub(super) struct Parsed {
-    completion: Completion,
+    pub(super) completion: Completion,
     /// The schema, and a prefix for its error messages.
-    schema: Option<(String, &'static str)>,
-}
-
-impl Parsed {
-    /// The schema, and a prefix for its error messages.
-    pub(super) fn schema(&self) -> Option<(&str, &'static str)> {
-        self.schema.as_ref().map(|(schema, field)| (schema.as_str(), *field))
-    }
-
-    /// Estimates the cost of the schema, and prepares it for the compiler.
-    ///
-    /// # Errors
-    ///
-    /// If the schema is invalid or exceeds the limits.
-    pub(super) fn measure(&mut self) -> Result<(), String> {
-        #[cfg(feature = "grammar")]
-        if let Some((schema, field)) = &self.schema {
-            let grammar = Grammar::json_schema(schema);
-            let grammar = grammar.map_err(|error| format!("{field}{error}"))?;
-            self.completion.config.grammar = Some(grammar);
-        }
-        Ok(())
-    }
-
-    /// The request, after its schema was measured.
-    pub(super) fn measured(self) -> Completion {
-        self.completion
-    }
+    #[cfg(feature = "grammar")]
+    pub(super) schema: Option<(String, &'static str)>,
 }
 
 /// The response format.
@@ -125,15 +99,21 @@ const UNSUPPORTED: [Neutral; 9] = [
 ];
 
 impl Completion {
-    /// Parses a request and measures its schema.
+    /// Parses a request and prepares its schema for the compiler.
     #[cfg(test)]
     pub(super) fn read(body: &[u8], is_chat: bool) -> Result<Self, String> {
-        let mut parsed = Self::parse(body, is_chat)?;
-        parsed.measure()?;
-        Ok(parsed.measured())
+        let parsed = Self::parse(body, is_chat)?;
+        #[cfg_attr(not(feature = "grammar"), expect(unused_mut))]
+        let mut completion = parsed.completion;
+        #[cfg(feature = "grammar")]
+        if let Some((schema, field)) = parsed.schema {
+            let grammar = Grammar::json_schema(&schema);
+            completion.config.grammar = Some(grammar.map_err(|error| format!("{field}{error}"))?);
+        }
+        Ok(completion)
     }
 
-    /// Parses a request without measuring its schema.
+    /// Parses a request without compiling its schema.
     pub(super) fn parse(body: &[u8], is_chat: bool) -> Result<Parsed, String> {
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| format!("the body is not JSON: {error}"))?;
@@ -180,8 +160,6 @@ impl Completion {
             (None, false) => (None, None),
         };
         #[cfg(not(feature = "grammar"))]
-        let schema = None;
-        #[cfg(not(feature = "grammar"))]
         if is_forced {
             return Err("'tool_choice' should be 'none' or 'auto': this build has no grammars \
                         (constrained generation)"
@@ -227,7 +205,11 @@ impl Completion {
             stream,
             include_usage,
         };
-        Ok(Parsed { completion, schema })
+        Ok(Parsed {
+            completion,
+            #[cfg(feature = "grammar")]
+            schema,
+        })
     }
 
     pub(super) fn is_chat(&self) -> bool {

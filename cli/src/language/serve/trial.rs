@@ -35,16 +35,17 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 /// Maximum bytes of an error message of the process.
 const MAX_MESSAGE: u64 = 4096;
-/// Maximum number and total bytes of schemas that are known to compile.
+/// Maximum number and total bytes of the texts of schemas that are known to compile.
 const MAX_KNOWN: (usize, usize) = (256, 4 << 20);
 
 /// Exit status of the process if the compiler rejects the schema.
 const REJECTED: i32 = 3;
 
 /// Result of a trial.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Trial {
-    Compiled,
+    /// The schema compiles.
+    Compiled(Grammar),
     /// HTTP status and message.
     Refused(u16, String),
     /// The client disconnected.
@@ -65,7 +66,7 @@ struct State {
     waiting: VecDeque<(u64, Option<IpAddr>)>,
     next: u64,
     /// Schemas that compiled, oldest first: clients send the same schema many times.
-    known: VecDeque<String>,
+    known: VecDeque<(String, Grammar)>,
     known_bytes: usize,
 }
 
@@ -100,9 +101,9 @@ impl Drop for Share<'_> {
 }
 
 /// A running process; ends it on drop.
-struct Process<'t>(Child, #[expect(dead_code, reason = "held as long as the process")] Share<'t>);
+struct Process(Child);
 
-impl Drop for Process<'_> {
+impl Drop for Process {
     fn drop(&mut self) {
         // The process may have ended by itself.
         let _ = self.0.kill();
@@ -147,12 +148,14 @@ impl Trials {
             state.waiting.push_back((number, owner));
             Place(self, number)
         };
-        let share = loop {
+        // Held until the schema is measured below.
+        let _share = loop {
             {
                 let mut state = self.lock();
-                if state.known.iter().any(|known| known == schema) {
+                let known = state.known.iter().find(|(known, _)| known == schema);
+                if let Some(grammar) = known.map(|(_, grammar)| grammar.clone()) {
                     drop(state);
-                    return Trial::Compiled;
+                    return Trial::Compiled(grammar);
                 }
                 if state.may_start(place.1) {
                     state.running.push(owner);
@@ -171,7 +174,7 @@ impl Trials {
         drop(place);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = match command.spawn() {
-            Ok(child) => Process(child, share),
+            Ok(child) => Process(child),
             Err(error) => return cannot_start(&error),
         };
         let (input, errors) = (process.0.stdin.take(), process.0.stderr.take());
@@ -195,10 +198,14 @@ impl Trials {
         });
         match end {
             Err(trial) => trial,
-            Ok((status, _)) if status.success() => {
-                self.remember(schema);
-                Trial::Compiled
-            }
+            // The time is bounded: the process did the same.
+            Ok((status, _)) if status.success() => match Grammar::json_schema(schema) {
+                Ok(grammar) => {
+                    self.remember(schema, &grammar);
+                    Trial::Compiled(grammar)
+                }
+                Err(error) => Trial::Refused(400, error.to_string()),
+            },
             Ok((status, message)) if status.code() == Some(REJECTED) => {
                 Trial::Refused(400, message)
             }
@@ -213,12 +220,12 @@ impl Trials {
         }
     }
 
-    fn remember(&self, schema: &str) {
+    fn remember(&self, schema: &str, grammar: &Grammar) {
         let mut state = self.lock();
         state.known_bytes += schema.len();
-        state.known.push_back(schema.into());
+        state.known.push_back((schema.into(), grammar.clone()));
         while state.known.len() > MAX_KNOWN.0 || state.known_bytes > MAX_KNOWN.1 {
-            let Some(oldest) = state.known.pop_front() else { break };
+            let Some((oldest, _)) = state.known.pop_front() else { break };
             state.known_bytes -= oldest.len();
         }
     }
@@ -316,6 +323,10 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
+    fn schema(title: &str) -> String {
+        format!(r#"{{"type": "integer", "title": "{title}"}}"#)
+    }
+
     fn refusal(trial: Trial) -> (u16, String) {
         match trial {
             Trial::Refused(status, message) => (status, message),
@@ -343,11 +354,12 @@ mod tests {
         // A process that writes more than a message, and one that reads nothing.
         let long = refusal(run("yes | head -c 1000000 >&2; exit 3", LONG)).1;
         assert!(long.len() <= MAX_MESSAGE as usize);
-        let large = " ".repeat(1 << 20);
-        assert_eq!(
-            trials.run_in(shell("exit 0"), &large, None, LONG, &mut || false),
-            Trial::Compiled
-        );
+        let large = schema(&" ".repeat(1 << 19));
+        let compiled = trials.run_in(shell("exit 0"), &large, None, LONG, &mut || false);
+        assert_eq!(compiled, Trial::Compiled(Grammar::json_schema(&large).unwrap()));
+        // A process that accepts what the server refuses.
+        let (status, message) = refusal(run("exit 0", LONG));
+        assert!(status == 400 && message.contains("not JSON"), "{message}");
         assert!(trials.lock().running.is_empty() && trials.lock().waiting.is_empty());
     }
 
@@ -396,18 +408,22 @@ mod tests {
         let run = |script: &str, schema: &str| {
             trials.run_in(shell(script), schema, None, LONG, &mut || false)
         };
-        assert_eq!(run("exit 0", "known"), Trial::Compiled);
-        assert_eq!(run("exit 1", "known"), Trial::Compiled);
-        assert_ne!(run("exit 1", "unknown"), Trial::Compiled);
+        let [known, unknown] = ["known", "unknown"].map(schema);
+        let compiled = Trial::Compiled(Grammar::json_schema(&known).unwrap());
+        assert_eq!(run("exit 0", &known), compiled);
+        assert_eq!(run("exit 1", &known), compiled);
+        assert!(matches!(run("exit 1", &unknown), Trial::Refused(..)));
+        let any = Grammar::json_object();
         let large = "x".repeat(MAX_KNOWN.1);
-        assert_eq!(run("exit 0", &large), Trial::Compiled);
-        assert_ne!(run("exit 1", "known"), Trial::Compiled);
-        assert_eq!(run("exit 1", &large), Trial::Compiled);
+        trials.remember(&large, &any);
+        assert!(matches!(run("exit 1", &known), Trial::Refused(..)));
+        assert_eq!(run("exit 1", &large), Trial::Compiled(any.clone()));
         for at in 0..=MAX_KNOWN.0 {
-            trials.remember(&at.to_string());
+            trials.remember(&at.to_string(), &any);
         }
         let state = trials.lock();
         assert_eq!(state.known.len(), MAX_KNOWN.0);
-        assert_eq!(state.known_bytes, state.known.iter().map(String::len).sum::<usize>());
+        let bytes = state.known.iter().map(|(schema, _)| schema.len());
+        assert_eq!(state.known_bytes, bytes.sum::<usize>());
     }
 }
