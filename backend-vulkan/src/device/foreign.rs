@@ -137,6 +137,9 @@ impl Image {
     }
 }
 
+/// The layout of images, except during copies: shaders may write them.
+const GENERAL: vk::ImageLayout = vk::ImageLayout::GENERAL;
+
 /// The only mip level and layer of an image.
 const WHOLE: vk::ImageSubresourceRange = vk::ImageSubresourceRange {
     aspect_mask: vk::ImageAspectFlags::COLOR,
@@ -337,8 +340,7 @@ impl ForeignPipeline {
 }
 
 fn image_info(image: &Image, sampler: vk::Sampler) -> vk::DescriptorImageInfo {
-    let image_layout = vk::ImageLayout::GENERAL;
-    vk::DescriptorImageInfo { sampler, image_view: image.view, image_layout }
+    vk::DescriptorImageInfo { sampler, image_view: image.view, image_layout: GENERAL }
 }
 
 fn sampler(device: &ash::Device, config: SamplerConfig) -> Result<vk::Sampler, Error> {
@@ -426,7 +428,7 @@ impl ForeignRecording {
         // SAFETY: the command buffer is in its initial state.
         unsafe { device.begin_command_buffer(recording.commands, &Default::default()) }
             .map_err(Error::of("vkBeginCommandBuffer"))?;
-        recording.prepare(images);
+        recording.transition(images, vk::ImageLayout::UNDEFINED, GENERAL);
         for command in commands {
             recording.add(command);
             recording.barrier();
@@ -453,16 +455,17 @@ impl ForeignRecording {
         Ok(recording)
     }
 
-    /// Moves all images to the general layout; their contents become undefined.
-    fn prepare(&self, images: &[&Image]) {
-        let Scope { stages, all, .. } = Scope::of(&self.context.compute);
+    /// Changes the layout of images. From `UNDEFINED`, their contents become undefined.
+    fn transition(&self, images: &[&Image], from: vk::ImageLayout, to: vk::ImageLayout) {
+        let Scope { stages, writes, all } = Scope::of(&self.context.compute);
         let barriers: Vec<_> = images
             .iter()
             .map(|image| {
                 vk::ImageMemoryBarrier::default()
+                    .src_access_mask(writes)
                     .dst_access_mask(all)
-                    .old_layout(vk::ImageLayout::UNDEFINED)
-                    .new_layout(vk::ImageLayout::GENERAL)
+                    .old_layout(from)
+                    .new_layout(to)
                     .src_queue_family_index(vk::QUEUE_FAMILY_IGNORED)
                     .dst_queue_family_index(vk::QUEUE_FAMILY_IGNORED)
                     .image(image.raw)
@@ -489,7 +492,9 @@ impl ForeignRecording {
 
     fn add(&self, command: &ForeignCommand<'_>) {
         let (device, buffer) = (&self.context.raw, self.commands);
-        let general = vk::ImageLayout::GENERAL;
+        // Some devices copy faster in the layouts made for it.
+        let (source, target) =
+            (vk::ImageLayout::TRANSFER_SRC_OPTIMAL, vk::ImageLayout::TRANSFER_DST_OPTIMAL);
         // SAFETY: the command buffer is being recorded. Copies and fills are within their buffers
         // and images, and sizes of fills are multiples of four. Pipeline, layout and sets were made
         // for one another, and the workgroups are within the limits.
@@ -504,11 +509,15 @@ impl ForeignRecording {
                 }
                 ForeignCommand::ToImage { from, to } => {
                     let region = [region(to)];
-                    device.cmd_copy_buffer_to_image(buffer, from.raw, to.raw, general, &region);
+                    self.transition(&[to], GENERAL, target);
+                    device.cmd_copy_buffer_to_image(buffer, from.raw, to.raw, target, &region);
+                    self.transition(&[to], target, GENERAL);
                 }
                 ForeignCommand::FromImage { from, to } => {
                     let region = [region(from)];
-                    device.cmd_copy_image_to_buffer(buffer, from.raw, general, to.raw, &region);
+                    self.transition(&[from], GENERAL, source);
+                    device.cmd_copy_image_to_buffer(buffer, from.raw, source, to.raw, &region);
+                    self.transition(&[from], source, GENERAL);
                 }
                 ForeignCommand::Dispatch { pipeline, groups } => {
                     let point = vk::PipelineBindPoint::COMPUTE;
