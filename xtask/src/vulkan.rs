@@ -183,7 +183,8 @@ fn run_each_in_a_process(
                     let outcome = if result.is_ok() { "ok" } else { "FAILED" };
                     println!("test {name}::{test} ... {outcome} <{seconds:.1}s>");
                     if let (Err(error), Ok(mut failures)) = (result, failures.lock()) {
-                        failures.push(format!("{name}::{test}: {error:#}"));
+                        println!("{name}::{test}: {error:#}");
+                        failures.push(format!("{name}::{test}"));
                     }
                 }
             });
@@ -191,7 +192,7 @@ fn run_each_in_a_process(
     });
     let failures = failures.into_inner().unwrap_or_default();
     println!("\n{} passed, {} failed", tests.len() - failures.len(), failures.len());
-    ensure!(failures.is_empty(), "{} tests failed:\n{}", failures.len(), failures.join("\n"));
+    ensure!(failures.is_empty(), "{} tests failed: {}", failures.len(), failures.join(", "));
     Ok(())
 }
 

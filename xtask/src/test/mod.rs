@@ -103,8 +103,17 @@ impl Summary {
             Ok(Outcome::NotRun(why)) => format!("NOT RUN: {why}"),
             Err(error) => format!("FAILED: {error:#}"),
         };
-        let line = format!("{name:<8} {watch}  {result}");
-        println!("== {line}");
-        self.lines.push(line);
+        println!("== {name:<8} {watch}  {result}");
+        self.lines.push(format!("{name:<8} {watch}  {}", shortened(&result)));
+    }
+}
+
+/// The start of a message that may contain the output of a program. The end of a log is often all
+/// that a reader gets, and has to name all steps.
+fn shortened(message: &str) -> String {
+    const MAX_CHARS: usize = 1500;
+    match message.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{} ...", &message[..end]),
+        None => message.to_owned(),
     }
 }

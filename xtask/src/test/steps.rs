@@ -10,7 +10,7 @@ use crate::{
     api, arduino, bench, board, book, c_programs, capi, deps, java, modules, msrv, python, shaders,
     size, systems, vulkan, web, width,
 };
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 /// Result of a step that did not fail.
 pub(super) enum Outcome {
@@ -248,6 +248,14 @@ fn vulkan_step() -> Result<Outcome> {
 fn test() -> Result<Outcome> {
     let mut test = cargo(&[&["test", "--no-fail-fast"][..], EVERYTHING].concat());
     test.env(vulkan::TEST_VARIABLE, "off");
-    process::run(test)?;
+    let mut failed = Vec::new();
+    let result = process::watch(test, |line| {
+        if let Some(name) =
+            line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED"))
+        {
+            failed.push(name.to_owned());
+        }
+    });
+    result.with_context(|| format!("failed tests: {}", failed.join(", ")))?;
     Ok(Outcome::Passed)
 }
