@@ -1,7 +1,7 @@
 //! State that methods keep between calls, alone or together.
 
 use std::path::{Path, PathBuf};
-use torchlet::{Module, Tensor, Value};
+use torchlet::{Module, RunOn, Tensor, Value};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/programs").join(name)
@@ -66,6 +66,30 @@ fn methods_share_state() {
         assert!(module.is_method_loaded("read") && module.unload("read"));
         assert!(!module.is_method_loaded("write"));
         assert_eq!(kept(&mut module), [first; 3], "{name}");
+    }
+}
+
+/// After a reset, nothing that another method wrote can be read, also if only delegates read it.
+#[test]
+fn state_that_a_method_only_reads_is_reset() {
+    let read = |module: &mut Module| {
+        let x = Tensor::from_slice(&[4, 64], &[0.5f32; 256]).unwrap();
+        floats(&module.execute("read", x).unwrap())
+    };
+    for run_on in [RunOn::AsExported, RunOn::Cpu] {
+        let open = || {
+            let file = fixture("state_shared_rows.bpte");
+            Module::builder().run_on(run_on).load(file).unwrap()
+        };
+        let fresh = read(&mut open());
+        for method in ["read", "write"] {
+            let mut module = open();
+            let secret = Tensor::from_slice(&[4, 64], &[3.0f32; 256]).unwrap();
+            module.execute("write", secret).unwrap();
+            assert_ne!(read(&mut module), fresh, "{run_on:?}");
+            module.reset(method).unwrap();
+            assert_eq!(read(&mut module), fresh, "{run_on:?}, reset of {method}");
+        }
     }
 }
 

@@ -214,6 +214,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         if !gains_anyway && !cuts.iter().any(on_device) {
             return Ok(None);
         }
+        let kept: BTreeSet<usize> =
+            cuts.iter().flat_map(|cut| kept_by(&method, &cut.run)).collect();
         let mut compiled = Method { instructions: Vec::new(), ..method.clone() };
         // New index of each instruction, for jumps. No jump leads into a run.
         let mut moved = vec![0; method.instructions.len() + 1];
@@ -245,6 +247,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         }
         compiled.forget_moved(&self.moved, planned);
         compiled.forget_places(vocabulary, &self.inputs);
+        compiled.name_state(&kept);
         let numbers = compiled.forget_unused();
         let named = self.report.fused.iter_mut().chain(&mut self.report.unreadable_delegates);
         for (delegate, _) in named {
@@ -615,6 +618,12 @@ fn overwrite(
     let flag = emitter.method().add(MethodValue::Scalar(Scalar::Bool(false)));
     let args = vec![target, source, flag, target];
     Instruction::Kernel { name: "aten::copy_".to_owned(), overload: String::new(), args }
+}
+
+/// Tensors of a method that a run reads, and that earlier runs may have written.
+fn kept_by(method: &Method<'_>, run: &Run<'_>) -> Vec<usize> {
+    let values = run.graph.inputs.iter().filter_map(|id| run.origins.get(id)).copied();
+    values.filter(|value| !method.inputs.contains(value)).collect()
 }
 
 /// Copies inputs that become new state values: they might be overwritten before the update.

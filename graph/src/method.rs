@@ -2,6 +2,8 @@
 //! file.
 
 use alloc::borrow::Cow;
+use alloc::collections::BTreeSet;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::{Scalar, ShapeDynamism, TensorInfo};
@@ -144,6 +146,30 @@ impl<'p> Method<'p> {
     pub fn add(&mut self, value: MethodValue<'p>) -> usize {
         self.values.push(value);
         self.values.len() - 1
+    }
+
+    /// Names the tensors among `state` that only delegates access. The runtime does not know which
+    /// arguments a delegate reads, so that it would take such tensors for results of delegates: a
+    /// reset would keep what another method wrote to them.
+    pub(crate) fn name_state(&mut self, state: &BTreeSet<usize>) {
+        let calls = |is_delegate: bool| {
+            let instructions = self.instructions.iter().filter(move |instruction| {
+                matches!(instruction, Instruction::Delegate { .. }) == is_delegate
+                    && !matches!(instruction, Instruction::Free { .. })
+            });
+            let values = instructions.flat_map(Instruction::values);
+            values.flat_map(|value| self.with_items(value)).collect::<BTreeSet<usize>>()
+        };
+        let (by_delegates, by_others) = (calls(true), calls(false));
+        for value in state.iter().filter(|it| by_delegates.contains(it) && !by_others.contains(it))
+        {
+            if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(*value)
+                && tensor.name.is_none()
+                && let Some((buffer, offset)) = tensor.location
+            {
+                tensor.name = Some(format!("state {buffer}:{offset}"));
+            }
+        }
     }
 
     /// Removes unreferenced values and delegates, and returns the new index of each remaining

@@ -164,6 +164,26 @@ class StoreCount(Store):
         return self.count * 10
 
 
+class Rows(nn.Module):
+    """State that one method only writes, and another only reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(4, 64))
+        self.register_buffer("weight", torch.arange(64 * 32).reshape(64, 32) % 7 - 3.0)
+
+
+class RowsWrite(Rows):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.rows.copy_(x * 2)
+        return x.sum()
+
+
+class RowsRead(Rows):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.rows + x) @ self.weight
+
+
 class StoreNothing(nn.Module):
     """A stateless method that lists the others' planned buffer, as exporters do."""
 
@@ -316,6 +336,8 @@ def state() -> list[Fixture]:
         "read": Method(StoreRead(), [(torch.ones(3),)]),
         "count": Method(StoreCount(), [()]),
     }
+    x = torch.linspace(-1, 1, 256).reshape(4, 64)
+    rows_of_two = {"write": Method(RowsWrite(), [(x,)]), "read": Method(RowsRead(), [(x,)])}
     fresh = "methods share state; expected outputs are those of fresh methods"
     return [
         program("state_from_zero", Counter(0.0), steps, sequence=True),
@@ -345,6 +367,7 @@ def state() -> list[Fixture]:
             note="methods have the same state, each a copy among its activations",
         ),
         Fixture(f"{FOLDER}/state_shared_unnamed", store(), config=shared(), note=fresh),
+        Fixture(f"{FOLDER}/state_shared_rows", rows_of_two, config=shared(), note=fresh),
         Fixture(
             f"{FOLDER}/state_shared_initialized", kept, config=shared("kept", "count"), note=fresh
         ),
