@@ -52,7 +52,7 @@ SHAPES = {
         "rope_theta": 500000.0,
     },
 }
-PERIOD = {"llama1b": 16384}
+PERIOD = {"llama1b": 16384, "wide": 16384}
 """Period after which weights repeat, so that files compress well; it differs for each weight."""
 
 FORMS = {
