@@ -8,6 +8,8 @@
 //!   parts of bounds as `i64`, and negates them: it refuses numbers beyond, and would replace
 //!   integers beyond by the nearest one. Such a bound moves inwards to [`MAX_MAGNITUDE`]. It must
 //!   not be removed: numbers without bounds may have exponents, and `1e999` would match.
+//! - **Integers beyond 2^53.** llguidance computes with `f64`, and would generate the nearest one.
+//!   A bound moves inwards to the next `f64`; as `const` or in `enum`, such an integer is refused.
 //! - **`multipleOf`.** llguidance multiplies by 10 until no fraction is left, with rounding errors:
 //!   `0.0007` would have too many digits. A neighbouring `f64` whose errors cancel replaces it; the
 //!   decimal digits that llguidance derives are those of the schema. Where there is none, as for
@@ -23,6 +25,8 @@ const MAX_BOUND: f64 = (1 << 20) as f64;
 
 /// Maximum magnitude of bounds.
 const MAX_MAGNITUDE: f64 = 9.2e18;
+/// Integers up to this magnitude are exact as `f64`.
+const MAX_EXACT: u64 = 1 << 53;
 /// Number of neighbouring floats on either side to try for `multipleOf`.
 const NEIGHBOURS: u64 = 8;
 /// Maximum number of decimal places of such a neighbour: llguidance computes powers as `u32`.
@@ -40,6 +44,14 @@ pub(super) fn narrow(schema: &mut Value) -> Result<bool, String> {
             changed |= narrow(schema)?;
         }
     }
+    for key in ["const", "enum"] {
+        if let Some(number) = fields.get(key).and_then(beyond_exact) {
+            return Err(format!(
+                "'{key}' has the integer {number}: beyond 2^53, integers are not exact; use a \
+                 string"
+            ));
+        }
+    }
     for (key, sign) in
         [("minimum", 1.0), ("exclusiveMinimum", 1.0), ("maximum", -1.0), ("exclusiveMaximum", -1.0)]
     {
@@ -52,6 +64,17 @@ pub(super) fn narrow(schema: &mut Value) -> Result<bool, String> {
         }
         if sign * bound < -MAX_MAGNITUDE {
             fields.insert(key.into(), (-sign * MAX_MAGNITUDE).into());
+            changed = true;
+        } else if let Some(whole) = fields.get(key).and_then(integer)
+            && whole.unsigned_abs() > u128::from(MAX_EXACT)
+        {
+            let is_outside = (bound as i128 - whole) as f64 * sign < 0.0;
+            let inside = match (is_outside, sign > 0.0) {
+                (false, _) => bound,
+                (true, true) => bound.next_up(),
+                (true, false) => bound.next_down(),
+            };
+            fields.insert(key.into(), inside.into());
             changed = true;
         }
     }
@@ -79,6 +102,20 @@ pub(super) fn narrow(schema: &mut Value) -> Result<bool, String> {
         }
     }
     Ok(changed)
+}
+
+/// An integer that is written without fraction or exponent.
+fn integer(value: &Value) -> Option<i128> {
+    value.as_i64().map(i128::from).or(value.as_u64().map(i128::from))
+}
+
+/// The first integer in a value that is not exact as `f64`, or follows one that is not.
+fn beyond_exact(value: &Value) -> Option<i128> {
+    match value {
+        Value::Array(items) => items.iter().find_map(beyond_exact),
+        Value::Object(fields) => fields.values().find_map(beyond_exact),
+        value => integer(value).filter(|it| it.unsigned_abs() > u128::from(MAX_EXACT)),
+    }
 }
 
 /// Decimal digits and exponent of a float, as llguidance computes them; `None` if it refuses them.
@@ -130,6 +167,36 @@ mod tests {
         let mut schema = json!({"exclusiveMaximum": 0, "minimum": -0.5});
         assert_eq!(narrow(&mut schema), Ok(true));
         assert_eq!(schema, json!({"exclusiveMaximum": -1e-9, "minimum": -0.5}));
+    }
+
+    #[test]
+    fn bounds_beyond_exact_integers_move_inwards() {
+        for (key, bound, inside) in [
+            ("minimum", (1u64 << 53) + 1, (1u64 << 53) + 2),
+            ("maximum", (1 << 53) + 1, 1 << 53),
+            ("exclusiveMaximum", (1 << 53) + 3, (1 << 53) + 2),
+            ("maximum", (1 << 53) + 4, (1 << 53) + 4),
+        ] {
+            let mut schema = json!({key: bound});
+            assert_eq!(narrow(&mut schema), Ok(true));
+            assert_eq!(schema, json!({key: inside as f64}));
+        }
+        let mut schema = json!({"minimum": -(1i64 << 53) - 1});
+        assert_eq!(narrow(&mut schema), Ok(true));
+        assert_eq!(schema, json!({"minimum": -((1u64 << 53) as f64)}));
+    }
+
+    #[test]
+    fn values_beyond_exact_integers_are_refused() {
+        for schema in [
+            json!({"const": u64::MAX}),
+            json!({"enum": [1, i64::MIN]}),
+            json!({"properties": {"a": {"const": [{"x": (1u64 << 53) + 1}]}}}),
+        ] {
+            let error = narrow(&mut schema.clone()).unwrap_err();
+            assert!(error.contains("beyond 2^53"), "{error}");
+        }
+        assert_eq!(narrow(&mut json!({"const": 1u64 << 53})), Ok(false));
     }
 
     #[test]

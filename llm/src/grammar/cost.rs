@@ -310,6 +310,11 @@ impl<'a> Cost<'a> {
     }
 }
 
+/// Units for a pattern.
+fn regex(pattern: &str) -> u64 {
+    (pattern.len() as u64 / 2).saturating_add(classes(pattern))
+}
+
 /// Units for the classes of characters in a pattern.
 fn classes(pattern: &str) -> u64 {
     // Flags are letters between `(?` and `)` or `:`; those after `-` are turned off.
@@ -588,8 +593,8 @@ impl<'a> Costs<'a> {
         if let Some(Value::Object(all)) = fields.get("patternProperties") {
             cost.names = all.len() as u64;
             cost.name_bytes = all.keys().map(|pattern| pattern.len() as u64).sum();
-            let classes = all.keys().map(|pattern| classes(pattern));
-            cost.size = classes.fold(cost.size, u64::saturating_add);
+            let units = all.keys().map(|pattern| regex(pattern));
+            cost.size = units.fold(cost.size, u64::saturating_add);
         }
         let named = fields.get("properties").and_then(Value::as_object).map_or(0, Map::len);
         // A required name counts as a property even without a schema.
@@ -600,12 +605,14 @@ impl<'a> Costs<'a> {
         let texts = ["pattern", "format"].iter().filter(|key| fields.contains_key(**key));
         cost.patterns.own = texts.count() as u64;
         let pattern = fields.get("pattern").and_then(Value::as_str).unwrap_or_default();
-        let pattern = (pattern.len() as u64 / 2).saturating_add(classes(pattern));
+        let pattern = regex(pattern);
         representable(fields)?;
         let bounds = BOUNDS.iter().filter_map(|key| fields.get(*key));
         let digits: u64 = bounds.map(digits).sum();
         let names = fields.get("properties").and_then(Value::as_object).into_iter().flatten();
-        let names: usize = names.map(|(name, _)| name.len() / BYTES_PER_UNIT).sum();
+        let required = list(fields, "required").iter().filter_map(Value::as_str);
+        let names = names.map(|(name, _)| name.as_str()).chain(required);
+        let names: usize = names.map(|name| name.len() / BYTES_PER_UNIT).sum();
         cost.size =
             [cost.patterns.own.saturating_mul(UNITS_PER_PATTERN), pattern, digits, names as u64]
                 .into_iter()
