@@ -133,7 +133,13 @@ fn open_with_template(
     let beside = TEMPLATES.map(|name| path.with_file_name(name));
     let file =
         template_options.chat_template.as_ref().or(beside.iter().find(|file| file.is_file()));
-    let template = file.map(ChatTemplate::load).transpose()?.flatten();
+    // The special tokens are those of the tokenizer, unless the template has its own beside it.
+    let load = |file: &PathBuf| {
+        let own = file.with_file_name("tokenizer_config.json");
+        let config = if own.is_file() { own } else { path.with_file_name("tokenizer_config.json") };
+        ChatTemplate::load_with_config(file, config)
+    };
+    let template = file.map(load).transpose()?.flatten();
     if let (Some(path), None) = (&template_options.chat_template, &template) {
         return Err(Failure::new(format!("'{}' has no chat template", path.display())));
     }

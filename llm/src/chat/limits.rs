@@ -105,8 +105,13 @@ pub(super) fn charge_text(value: &Value) -> Result<(), minijinja::Error> {
     each_part(value, &mut |part| charge_bytes(part.as_str().map_or(1, |text| text.len().max(1))))
 }
 
+/// Charges fuel for a text that is read as a whole.
+pub(super) fn charge_read(state: &State<'_, '_>, text: &str) -> Result<(), minijinja::Error> {
+    state.consume_fuel(text.len() as u64 / BYTES_PER_PART)
+}
+
 /// Visits everything that a list or map contains, recursively.
-fn each_part(
+pub(super) fn each_part(
     value: &Value,
     show: &mut impl FnMut(&Value) -> Result<(), minijinja::Error>,
 ) -> Result<(), minijinja::Error> {

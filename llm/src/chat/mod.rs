@@ -17,7 +17,7 @@ use limits::{Fuel, MAX_TEMPLATE, with_stack, with_stack_until};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, merge_maps};
 use minijinja::{Environment, Value, context};
-use source::CHARGE_FILTER;
+use source::{CHARGE_FILTER, KEEP_FILTER};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -123,6 +123,9 @@ pub struct ChatTemplate {
     left: Arc<AtomicUsize>,
 }
 
+/// The usual name of the file with the special tokens.
+const CONFIG: &str = "tokenizer_config.json";
+
 impl ChatTemplate {
     /// Parses a Jinja template. Its variables are `messages`, `tools`, `add_generation_prompt`,
     /// `bos_token` and `eos_token`.
@@ -154,6 +157,9 @@ impl ChatTemplate {
         environment.add_filter("map", python::map);
         environment.add_filter("sum", python::sum);
         environment.add_filter(CHARGE_FILTER, python::charged);
+        environment.add_filter(KEEP_FILTER, python::kept);
+        environment.add_test("lower", python::is_lower);
+        environment.add_test("upper", python::is_upper);
         environment.add_test("sequence", python::is_sequence);
         // Jinja does not have these, and they nest lists without charging fuel.
         environment.remove_filter("zip");
@@ -204,6 +210,20 @@ impl ChatTemplate {
     /// A file cannot be read or is malformed.
     pub fn load(path: impl AsRef<Path>) -> Result<Option<Self>, Error> {
         let path = path.as_ref();
+        ChatTemplate::load_with_config(path, path.with_file_name(CONFIG))
+    }
+
+    /// Like [`load`](Self::load), with the special tokens of a Jinja template from this
+    /// `tokenizer_config.json`, which is that of the model, if the template lies elsewhere. It need
+    /// not exist.
+    ///
+    /// # Errors
+    /// A file cannot be read or is malformed.
+    pub fn load_with_config(
+        path: impl AsRef<Path>,
+        config: impl AsRef<Path>,
+    ) -> Result<Option<Self>, Error> {
+        let (path, config) = (path.as_ref(), config.as_ref());
         let read = |path: &Path, most: u64| {
             let fail = |source| Error::Read { path: path.into(), source };
             let bytes = torchlet_cache::read_at_most(path, most).map_err(fail)?;
@@ -214,9 +234,8 @@ impl ChatTemplate {
         if is_config {
             return ChatTemplate::from_config(&text);
         }
-        let config = path.with_file_name("tokenizer_config.json");
         let config = match config.is_file() {
-            true => parse(&read(&config, MAX_CONFIG)?)?,
+            true => parse(&read(config, MAX_CONFIG)?)?,
             false => serde_json::Value::Null,
         };
         ChatTemplate::with_tokens(&text, &config).map(Some)

@@ -1,8 +1,8 @@
 //! Python semantics of values, which Hugging Face's templates expect.
 
 use super::fields::{Fields, Style};
-use super::limits::{charge_bytes, charge_contents, charge_text};
-use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
+use super::limits::{charge_bytes, charge_contents, charge_read, charge_text, each_part};
+use minijinja::value::{Kwargs, ObjectRepr, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State, Value};
 
 /// `str(value)`. Fuel is charged before the text is created.
@@ -334,6 +334,56 @@ pub(super) fn namespace(
 /// Charges fuel for everything that a value contains, and returns it.
 pub(super) fn charged(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
     charge_contents(state, &value).map(|()| value)
+}
+
+/// Charges fuel for everything in a value that a namespace is to keep, and returns it.
+///
+/// A namespace that contained itself would nest without end, so none may be in the value, nor
+/// anything through which one could get there later: functions, loops, and lists that are computed
+/// when they are read.
+pub(super) fn kept(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
+    check_kept(&value, true)?;
+    charge_contents(state, &value)?;
+    let value = match value.kind() {
+        ValueKind::Iterable => Value::from(value.try_iter()?.collect::<Vec<Value>>()),
+        _ => value,
+    };
+    each_part(&value, &mut |part| check_kept(part, false))?;
+    Ok(value)
+}
+
+/// Refuses what a namespace cannot keep. Lists that are computed when they are read are allowed
+/// only if they are the whole value.
+fn check_kept(value: &Value, is_whole: bool) -> Result<(), Error> {
+    let refuse = |what: &str, advice: &str| {
+        let message = format!("a field of a namespace cannot be or contain {what}{advice}");
+        Err(Error::new(ErrorKind::InvalidOperation, message))
+    };
+    if value.kind() == ValueKind::Iterable && !is_whole {
+        return refuse(
+            "a list inside another value that is computed late",
+            ": use the filter list",
+        );
+    }
+    let Some(object) = value.as_object() else { return Ok(()) };
+    let types = ["Namespace", "Loop", "Macro", "Closure"];
+    let name = object.type_name().rsplit("::").next().unwrap_or_default();
+    match object.repr() {
+        ObjectRepr::Plain => refuse("a function", ""),
+        _ if types.contains(&name) => refuse("a namespace, loop or macro", ""),
+        _ => Ok(()),
+    }
+}
+
+/// The tests `lower` and `upper`, which read all of the text.
+pub(super) fn is_lower(state: &State<'_, '_>, value: &Value) -> Result<bool, Error> {
+    charge_read(state, value.as_str().unwrap_or_default())?;
+    Ok(minijinja::tests::is_lower(value))
+}
+
+pub(super) fn is_upper(state: &State<'_, '_>, value: &Value) -> Result<bool, Error> {
+    charge_read(state, value.as_str().unwrap_or_default())?;
+    Ok(minijinja::tests::is_upper(value))
 }
 
 /// The test `sequence`: values with a length.

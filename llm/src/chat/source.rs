@@ -12,6 +12,8 @@
 
 /// Filter that charges fuel for everything that a value contains, and returns it unchanged.
 pub(super) const CHARGE_FILTER: &str = "__paid";
+/// The filter for values that a namespace is to keep.
+pub(super) const KEEP_FILTER: &str = "__kept";
 
 /// Rewrites a template. Malformed source stays malformed.
 pub(super) fn rewrite(source: &str) -> String {
@@ -187,11 +189,19 @@ impl<'s> Reader<'s> {
     }
 
     /// Skips a quoted string.
+    /// Skips a string. Replaces escape sequences that mean the same in Jinja as in Python, but
+    /// something else in minijinja.
     fn skip_quoted(&mut self, quote: char) {
+        let start = self.at;
         let mut characters = self.rest().char_indices().skip(1);
         while let Some((at, character)) = characters.next() {
             if character == '\\' {
+                let rest = &self.source[start + at + 1..];
                 characters.next();
+                if let Some((length, text)) = escaped(rest) {
+                    let edit = Edit { at: start + at, removed: 1 + length, text };
+                    self.edits.push(edit);
+                }
             } else if character == quote {
                 self.at += at + 1;
                 return;
@@ -219,8 +229,13 @@ impl<'s> Reader<'s> {
                     && start < behind
                     && (is_field || frame.has_comma)
                 {
+                    let filter = if is_field { KEEP_FILTER } else { CHARGE_FILTER };
                     self.insert(start, "(");
-                    self.insert(behind, format!(")|{CHARGE_FILTER}"));
+                    self.insert(behind, format!(")|{filter}"));
+                }
+                // The text up to `endset`, after filters that may return something else.
+                if part == (Part::Targets { is_set: true }) && is_field {
+                    self.insert(behind, format!("|{KEEP_FILTER}"));
                 }
                 self.at += rest.len() - marked.len() + end.len();
                 return true;
@@ -374,4 +389,27 @@ impl<'s> Reader<'s> {
         (frame.operand, frame.is_joined) = (None, false);
         (frame.is_value, frame.is_named) = (false, false);
     }
+}
+
+/// The text for an escape sequence, and its length in bytes behind the backslash. `None` if
+/// minijinja reads it as Python does.
+fn escaped(rest: &str) -> Option<(usize, String)> {
+    let text = match rest.chars().next()? {
+        // A line that goes on in the next one.
+        '\n' => String::new(),
+        '\r' if rest.starts_with("\r\n") => return Some((2, String::new())),
+        'a' => "\\x07".into(),
+        'v' => "\\x0b".into(),
+        // Not an escape sequence.
+        '/' => "\\\\/".into(),
+        'U' => {
+            let digits = rest.get(1..9)?;
+            let character = u32::from_str_radix(digits, 16).ok().and_then(char::from_u32)?;
+            let mut units = [0; 2];
+            let units = character.encode_utf16(&mut units).iter();
+            return Some((9, units.map(|unit| format!("\\u{unit:04x}")).collect()));
+        }
+        _ => return None,
+    };
+    Some((1, text))
 }
