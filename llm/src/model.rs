@@ -103,4 +103,16 @@ pub trait Model: Send {
 
     /// Returns the same program with separate state.
     fn new_instance(&self) -> Box<dyn Model>;
+
+    /// Like [`new_instance`](Self::new_instance), but this model is not used any more: a defect
+    /// left its state unknown.
+    fn replaced(&mut self) -> Box<dyn Model> {
+        self.new_instance()
+    }
+
+    /// Whether the state is lost because of a defect elsewhere: the model has to be
+    /// [replaced](Self::replaced).
+    fn is_lost(&self) -> bool {
+        false
+    }
 }

@@ -332,6 +332,8 @@ fn has_slots(program: &dyn Model, method: &str) -> Result<bool, Failure> {
 pub(crate) struct SlotModel {
     batch: Arc<Batch>,
     slot: usize,
+    /// Whether another session may have the slot now.
+    is_released: bool,
     /// The program, without loaded methods.
     program: Box<dyn Model>,
 }
@@ -344,8 +346,24 @@ impl SlotModel {
             return model;
         }
         let program = model.new_instance();
-        let (batch, slot) = Batch::new(model).slot(program.as_ref());
-        Box::new(SlotModel { batch, slot, program })
+        Box::new(SlotModel::in_batch(&Batch::new(model), program))
+    }
+
+    fn in_batch(batch: &Arc<Batch>, program: Box<dyn Model>) -> Self {
+        let (batch, slot) = batch.slot(program.as_ref());
+        SlotModel { batch, slot, is_released: false, program }
+    }
+
+    /// Gives the slot back.
+    fn release(&mut self) {
+        if core::mem::replace(&mut self.is_released, true) {
+            return;
+        }
+        let mut queue = lock(&self.batch.queue);
+        queue.done.remove(&self.slot);
+        queue.expected.retain(|slot| *slot != self.slot);
+        queue.free.push((self.slot, true));
+        self.batch.changed.notify_all();
     }
 
     /// Converts the inputs of a call; `None` if one is neither a tensor nor an integer.
@@ -368,11 +386,7 @@ impl SlotModel {
 
 impl Drop for SlotModel {
     fn drop(&mut self) {
-        let mut queue = lock(&self.batch.queue);
-        queue.done.remove(&self.slot);
-        queue.expected.retain(|slot| *slot != self.slot);
-        queue.free.push((self.slot, true));
-        self.batch.changed.notify_all();
+        self.release();
     }
 }
 
@@ -398,6 +412,9 @@ impl Model for SlotModel {
         if !has_slots(self.program.as_ref(), method)? {
             return lock(&self.batch.model).run(method, inputs, read);
         }
+        if self.is_released {
+            return Err("the session was replaced: another one may have its slot".into());
+        }
         let Some(inputs) = Self::owned(inputs) else {
             return Err("expected inputs that are contiguous tensors or integers".into());
         };
@@ -412,6 +429,7 @@ impl Model for SlotModel {
 
     fn reset(&mut self, method: &str) -> Result<(), Failure> {
         match has_slots(self.program.as_ref(), method)? {
+            true if self.is_released => Ok(()),
             true => lock(&self.batch.model).reset_sequence(method, self.slot),
             false => Ok(()),
         }
@@ -427,8 +445,17 @@ impl Model for SlotModel {
     }
 
     fn new_instance(&self) -> Box<dyn Model> {
-        let (batch, slot) = self.batch.slot(self.program.as_ref());
-        Box::new(SlotModel { batch, slot, program: self.program.new_instance() })
+        Box::new(SlotModel::in_batch(&self.batch, self.program.new_instance()))
+    }
+
+    fn replaced(&mut self) -> Box<dyn Model> {
+        // First, so that the new model can have the slot.
+        self.release();
+        self.new_instance()
+    }
+
+    fn is_lost(&self) -> bool {
+        lock(&self.batch.queue).is_broken
     }
 }
 
@@ -601,5 +628,22 @@ mod tests {
         let ((one, first), (two, second)) = (batch.slot(&program), batch.slot(&program));
         assert!(Arc::ptr_eq(&one, &two) && !Arc::ptr_eq(&one, &batch) && first != second);
         assert_eq!(numbers(&one.run(call(first, &[5]))), [10 + 1000 * first as i64]);
+    }
+
+    #[test]
+    fn a_replaced_session_keeps_its_slot_in_the_batch() {
+        let batch = Batch::new(Doubling::default().new_instance());
+        let session = || SlotModel::in_batch(&batch, Box::<Doubling>::default());
+        let mut sessions: Vec<SlotModel> = (0..4).map(|_| session()).collect();
+        let mut last = sessions.pop().unwrap();
+        let another = last.replaced();
+        assert!(lock(&batch.next).is_none(), "a second batch was made");
+        // The old session no longer has a slot to give back.
+        drop(last);
+        assert_eq!(lock(&batch.queue).free, []);
+        drop(another);
+        assert_eq!(lock(&batch.queue).free, [(3, true)]);
+        drop(sessions);
+        assert_eq!(lock(&batch.queue).free.len(), 4);
     }
 }

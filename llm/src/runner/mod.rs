@@ -123,8 +123,29 @@ impl Runner {
     /// # Errors
     /// The program cannot be loaded once more.
     pub fn session(&self) -> Result<Runner, Error> {
+        self.with(self.model.new_instance())
+    }
+
+    /// Replaces the model after a defect, such as a panic, that left its state unknown. The context
+    /// is empty afterwards, and callbacks are as in a new [`session`](Self::session).
+    ///
+    /// # Errors
+    /// The program cannot be loaded once more.
+    pub fn replace(&mut self) -> Result<(), Error> {
+        let model = self.model.replaced();
+        *self = self.with(model)?;
+        Ok(())
+    }
+
+    /// Whether the runner has to be [replaced](Self::replace): its model ran together with those of
+    /// other sessions, and a defect left the state of all of them unknown.
+    pub fn is_lost(&self) -> bool {
+        self.model.is_lost()
+    }
+
+    /// Returns a runner like this one with an empty context.
+    fn with(&self, mut model: Box<dyn Model>) -> Result<Runner, Error> {
         let (load_started, start) = (SystemTime::now(), Instant::now());
-        let mut model = self.model.new_instance();
         self.decoder.load(model.as_mut())?;
         Ok(Runner {
             model,

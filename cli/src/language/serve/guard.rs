@@ -7,8 +7,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Maximum total size of all request bodies in memory.
+/// Maximum total size of all request bodies in memory, including [`BYTES_PER_FIELD`].
 const MAX_BODIES: usize = 64 << 20;
+/// Maximum number of fields and lists in the JSON of a request.
+const MAX_FIELDS: usize = 1 << 16;
+/// Bytes of memory that a field or list counts as, in addition to its text. A template gets it as
+/// a value, which takes up to about twice as much.
+const BYTES_PER_FIELD: usize = 512;
 
 /// Access rules for requests.
 pub(super) struct Guard {
@@ -141,6 +146,17 @@ impl Drop for Room {
 }
 
 impl Bodies {
+    /// Reserves memory for the parsed form of a body.
+    pub(super) fn admit_fields(&self, body: &[u8]) -> Result<Room, Refusal> {
+        let fields = count_fields(body);
+        if fields > MAX_FIELDS {
+            let message =
+                format!("the request has {fields} JSON fields and lists, more than {MAX_FIELDS}");
+            return Err(Some((400, message)));
+        }
+        self.admit(fields * BYTES_PER_FIELD)
+    }
+
     /// Reserves memory for a body.
     pub(super) fn admit(&self, length: usize) -> Result<Room, Refusal> {
         let before = self.0.fetch_add(length, Ordering::Relaxed);
@@ -154,9 +170,39 @@ impl Bodies {
     }
 }
 
+/// Number of fields, objects and lists in a JSON text.
+fn count_fields(text: &[u8]) -> usize {
+    let (mut count, mut is_quoted, mut is_escaped) = (0, false, false);
+    for byte in text {
+        match byte {
+            _ if std::mem::take(&mut is_escaped) => {}
+            b'\\' => is_escaped = is_quoted,
+            b'"' => is_quoted = !is_quoted,
+            b':' | b'[' | b'{' if !is_quoted => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_take_memory() {
+        let text = r#"{"a": [1, 2, {"b:[{": "\"{[:"}], "c\\": {}}"#;
+        assert_eq!(count_fields(text.as_bytes()), 7);
+        let bodies = Bodies::default();
+        let half = "[]".repeat(MAX_BODIES / BYTES_PER_FIELD / 2);
+        let rooms = [(); 2].map(|()| bodies.admit_fields(half.as_bytes()).unwrap());
+        let status = |refused: Result<Room, Refusal>| refused.err().unwrap().unwrap().0;
+        assert_eq!(status(bodies.admit_fields(b"[]")), 503);
+        drop(rooms);
+        assert!(bodies.admit_fields(b"[]").is_ok());
+        let many = "[".repeat(MAX_FIELDS + 1);
+        assert_eq!(status(bodies.admit_fields(many.as_bytes())), 400);
+    }
 
     fn request(host: Option<&str>, origin: Option<&str>, token: Option<&str>) -> Request {
         Request {

@@ -143,22 +143,25 @@ fn next(jobs: &Mutex<Receiver<Job>>) -> Option<Job> {
 }
 
 /// Serves requests until the queue is closed. A session that panics is replaced, because the state
-/// of its caches is unknown.
+/// of its caches is unknown; so is one that shared a run with it.
 fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, usual: &Usual) {
     while let Some(job) = next(jobs) {
         counts.waiting.fetch_sub(1, Ordering::Relaxed);
         counts.running.fetch_add(1, Ordering::Relaxed);
         let worked = catch_unwind(AssertUnwindSafe(|| {
+            if runner.is_lost() {
+                runner.replace()?;
+            }
             work(&mut runner, &job, counts, usual);
+            Ok::<(), torchlet::llm::Error>(())
         }));
         counts.running.fetch_sub(1, Ordering::Relaxed);
-        if worked.is_err() {
+        if !matches!(worked, Ok(Ok(()))) {
             counts.failed.fetch_add(1, Ordering::Relaxed);
             let message = "internal error: the session panicked".into();
             let _ = job.reply.send(Event::Failed { message, status: 500 });
-            let another = catch_unwind(AssertUnwindSafe(|| runner.session()));
-            match another {
-                Ok(Ok(another)) => runner = another,
+            match catch_unwind(AssertUnwindSafe(|| runner.replace())) {
+                Ok(Ok(())) => {}
                 _ => return,
             }
         }
