@@ -458,12 +458,9 @@ pub(super) fn rescaled(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
         return Err(std::format!("tables: expected 2048 bytes, found shape {:?}", tables.sizes));
     }
     let range = range(builder, zero, None)?;
-    let (table, of_two) = (tables.offset, |[a, b]: [usize; 2]| Elementwise::Rescaled {
-        at: [a, b, table],
-        operation,
-        factor,
-        range,
-    });
+    let table = tables.offset;
+    let of_two =
+        |[a, b]: [usize; 2]| Elementwise::Rescaled { at: [a, b, table], operation, factor, range };
     binary(builder, [call.a, call.b, call.out], &[&tables], of_two)
 }
 
