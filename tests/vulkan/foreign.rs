@@ -269,10 +269,12 @@ fn lowered_shaders_need_permission_again() {
     let source = source.from_bytes(file("buffers.vgf")).unwrap();
     let api = torchlet::DEVICE_APIS.iter().find(|api| api.name() == "vulkan").unwrap();
     let target = api.shader_target(None).unwrap();
+    let targets = [&*target];
     let registry = Registry::new().with_kernels(&KERNELS).unwrap();
-    let processors = Processors::preferring(&[&*target]);
-    let compiled = graph::compile(&source.program(), source.data(), processors, &registry);
-    let lowered = compiled.unwrap().program.write().unwrap().to_bytes();
+    let processors = Processors::preferring(&targets);
+    let program = source.program();
+    let compiled = graph::compile(&program, source.data(), processors, &registry).unwrap();
+    let lowered = compiled.program.write().unwrap().to_bytes();
     let plain = || Module::builder().threads(1).run_on(RunOn::AsExported);
     let refused = why(plain(), lowered.clone());
     assert!(refused.contains("which the caller does not allow"), "{refused}");

@@ -69,7 +69,7 @@ fn exact_layers_have_scales_and_biases_of_two_rows() {
     let call = Q8taConv2dArgs::of(layer.unwrap()).unwrap();
     let scale = 1_234_567_891.0 / (1u64 << 35) as f64;
     assert_eq!(sums_of_rows(&graph, call.weight_scales), [scale; 3]);
-    assert_eq!(sums_of_rows(&graph, call.bias.unwrap()), [123_456_789.0; 3]);
+    assert_eq!(sums_of_rows(&graph, call.bias), [123_456_789.0; 3]);
     // Double rounding is not that of one shift, if the shift exceeds 31.
     let double = source.replace("0, 7, true, false", "0, 7, true, true");
     let mut graph = text::parse(&double);
