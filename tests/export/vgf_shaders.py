@@ -357,6 +357,20 @@ def parts() -> None:
     file.segment(count, "second", [(0, 0, between, False), (0, 1, y, True)], [1, 1, 1])
     file.write("large")
 
+    # 16 MiB as a buffer, then as an image.
+    file = File()
+    of = R32G32B32A32_SFLOAT
+    x = file.resource("Input", STORAGE_BUFFER, R32_SFLOAT, [64])
+    shape = [1024, 1024, 4]
+    as_buffer = file.resource("Intermediate", STORAGE_BUFFER, R32_SFLOAT, shape, alias=1)
+    as_image = file.resource("Intermediate", STORAGE_IMAGE, of, shape, alias=1)
+    y = file.resource("Output", STORAGE_IMAGE, of, [4, 4, 4])
+    count = file.shader("count", COUNT)
+    file.segment(count, "count", [(0, 0, x, False), (0, 1, as_buffer, True)], [1, 1, 1])
+    bound = [(0, 0, as_image, False), (0, 1, y, True)]
+    file.segment(file.shader("same", SAME), "same", bound, [1, 1, 1])
+    file.write("large_image")
+
     # Shared memory, the size of the workgroup as a constant, and push constants.
     file = File()
     x = file.resource("Input", STORAGE_BUFFER, R32_SFLOAT, [64])

@@ -130,8 +130,8 @@ impl Budget {
         let used = self.used.saturating_add(bytes.max(16));
         if used > self.limit {
             return Err(Error::OutOfMemory(format!(
-                "{what} of {bytes} bytes in addition to {} bytes in use exceeds the memory limit \
-                 of {} bytes for foreign shaders (`ModuleBuilder::memory_limit`)",
+                "{what} of {bytes} bytes beside {} bytes exceeds `ModuleBuilder::memory_limit`, {} \
+                 bytes",
                 self.used, self.limit
             )));
         }
