@@ -370,7 +370,12 @@ impl Backend for VulkanBackend {
                      (`ModuleBuilder::allow_foreign_shaders`, `--allow-foreign-shaders`)",
                 )));
             }
-            let delegate = ForeignDelegate::new(&device, self.contexts.clone(), &graph);
+            let limit = context.options().find_map(|(key, value)| match value {
+                OptionValue::Int(bytes) if key == foreign::MEMORY_OPTION => bytes.try_into().ok(),
+                _ => None,
+            });
+            let limit = limit.unwrap_or(u64::MAX);
+            let delegate = ForeignDelegate::new(&device, self.contexts.clone(), &graph, limit);
             let delegate = forget_lost(&self.contexts, &device, delegate)?;
             watch.lap("create shaders");
             watch.report(|event| context.trace(event));

@@ -562,6 +562,10 @@ pub(crate) struct LowerArguments {
     /// External weights of the program (repeatable). They are embedded in the output
     #[arg(long, value_name = "FILE.ptd")]
     pub(crate) data: Vec<PathBuf>,
+    /// Lower compute shaders of the file, which are code of its author, for the GPU. Running the
+    /// output needs this option again; see SECURITY.md
+    #[arg(long)]
+    pub(crate) allow_foreign_shaders: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

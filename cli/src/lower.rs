@@ -32,7 +32,7 @@ pub(crate) fn lower(arguments: &LowerArguments) -> Result<(), Failure> {
     let registry = registry.map_err(|error| Failure::new(error.to_string()))?;
     let program = source.program();
     let before = method::Program::read(&program).map_err(failure)?;
-    let compiled = compile(arguments.processor, &program, source.data(), &registry)?;
+    let compiled = compile(arguments, &program, source.data(), &registry)?;
     let (mut after, report) = (compiled.program, compiled.report);
     let outside = after.embed(source.data()).map_err(failure)?;
     if arguments.processor == LowerFor::Mcu {
@@ -50,12 +50,18 @@ fn failure(error: graph::Error) -> Failure {
 }
 
 fn compile<'p>(
-    processor: LowerFor,
+    arguments: &LowerArguments,
     program: &Program<'p>,
     data: &'p [DataMap<'p>],
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Failure> {
-    match processor {
+    let shaders = arguments.allow_foreign_shaders;
+    if shaders && !matches!(arguments.processor, LowerFor::Device(_)) {
+        return Err(Failure::new(
+            "--allow-foreign-shaders has no effect without a GPU in --for: shaders run on GPUs",
+        ));
+    }
+    match arguments.processor {
         LowerFor::Cpu => {
             let engine = torchlet::portable::engine::CpuTarget::new();
             graph::cpu::compile(program, data, Processors::preferring(&[&engine]), registry)
@@ -65,7 +71,9 @@ fn compile<'p>(
         LowerFor::Device(name) => {
             let api = DEVICE_APIS.iter().find(|api| api.name() == name);
             let target = api.map(|api| api.target(None));
-            let targets: Vec<&dyn graph::Target> = target.as_deref().into_iter().collect();
+            let shaders = api.filter(|_| shaders).and_then(|api| api.shader_target(None));
+            let targets: Vec<&dyn graph::Target> =
+                target.as_deref().into_iter().chain(shaders.as_deref()).collect();
             graph::compile(program, data, Processors::preferring(&targets), registry)
         }
     }

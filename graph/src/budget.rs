@@ -22,6 +22,11 @@ impl Budget {
         Budget { left: blob.len() }
     }
 
+    /// Creates a budget for parts that may be used several times: `count` times the blob's length.
+    pub(crate) fn of_uses(blob: &[u8], count: usize) -> Self {
+        Budget { left: blob.len().saturating_mul(count) }
+    }
+
     /// Subtracts parsed bytes.
     pub(crate) fn spend(&mut self, bytes: usize) -> Result<(), Error> {
         let rest = self.left.checked_sub(bytes);

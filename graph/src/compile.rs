@@ -362,19 +362,24 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let by_targets = |graph: &Graph<'_>, node: &Node| {
             asked.clone().any(|target| target.accepts(graph, node).is_ok())
         };
-        // Kernels compute TOSA's integers exactly, so they need no other operators.
-        let fused = passes::tosa::run(&mut graph, &mut |graph, node| by_targets(graph, node))
-            + passes::quantized::run(&mut graph, &mut |graph, node| {
-                by_targets(graph, node) || by_kernels(graph, node)
-            });
-        // Only the preferred processor decides about these passes, so that they do not move calls
-        // away from it just to save memory.
+        // Only the preferred processor decides about exact layers and the passes below, so that they
+        // do not move calls away from it.
         let mut first = self.processors.targets.iter();
         let first = first.find(|it| place != Where::Nearby || it.shares_memory());
-        let mut by_first = |graph: &Graph<'_>, node: &Node| {
+        let is_accepted = |graph: &Graph<'_>, node: &Node| {
             first.is_some_and(|target| target.accepts(graph, node).is_ok())
-                || by_kernels(graph, node)
         };
+        // Kernels compute TOSA's integers exactly, so they need no other operators.
+        let fused = passes::tosa::run(&mut graph, &mut |graph, node| match passes::tosa::is_exact(
+            graph, node,
+        ) {
+            true => is_accepted(graph, node),
+            false => by_targets(graph, node),
+        }) + passes::quantized::run(&mut graph, &mut |graph, node| {
+            by_targets(graph, node) || by_kernels(graph, node)
+        });
+        let mut by_first =
+            |graph: &Graph<'_>, node: &Node| is_accepted(graph, node) || by_kernels(graph, node);
         let dynamic = passes::dynamic::run(&mut graph, &mut by_first)
             + passes::dynamic_convolution::run(&mut graph, &mut by_first)
             + passes::lookup::run(&mut graph, &mut by_first)

@@ -6,7 +6,12 @@
 //!
 //! Names are those of functional ATen, as PyTorch's exporter writes them (`aten.add.Tensor`), and
 //! those of operators that backend lowerings add. Instructions of a program call the out variants
-//! (`aten::add.out`). Passes fuse several calls into `torchlet.*` operators:
+//! (`aten::add.out`). Some have a second form: `et_vk.q8ta_conv2d`, `q8ta_conv2d_dw` and `q8ta_linear`
+//! may have `weight_scales` and `bias` of shape `[2, outputs]`, constants, with other scales of 1.
+//! The two rows add up to scales of up to 31 bits, and to biases in units of the sums. The result is
+//! that of integers, rounded once, ties up. Passes create this form for targets that accept it.
+//!
+//! Passes fuse several calls into `torchlet.*` operators:
 //!
 //! - `torchlet.attention(q, k, v, mask, scale, offset)` computes
 //!   `softmax(q · kᵀ · scale + mask) · v` and accumulates in `f32` or wider. `q` has shape
@@ -70,6 +75,10 @@
 //!   belong to the state projection. Step 0 writes its state to index `first_out` of the output,
 //!   and each further step moves by `next_out`. For LSTMs, an optional second output is the last
 //!   cell state.
+//! - `torchlet.rescaled_arithmetic(a, b, tables, operation, scale, zero_point)` adds, subtracts or
+//!   multiplies (0 to 2 in `operation`) functions of two int8 tensors, with broadcasting, and
+//!   rescales the int32 result as `q8ta_conv2d` with exact scales does. `tables` has the 256 int32
+//!   values of each function, from -128 on, as int8 bytes in little-endian order.
 //! - `torchlet.rotary(x, cosine, sine, form)` is a rotary embedding (RoPE): it rotates pairs of
 //!   elements of `x` `[batch, a, b, depth]` by angles that broadcast to `[1, a, b, angles]`. Form 0
 //!   pairs adjacent elements: `x` is `[batch, a, b, pairs, 2]`, with one angle per pair. Form 1

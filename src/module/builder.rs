@@ -152,7 +152,8 @@ impl ModuleBuilder {
     ///
     /// A malicious file can request any amount; a method over the limit is rejected before anything
     /// is allocated. Weights used in place in the file do not count, packed weights do. Copies of
-    /// outputs count when they are made.
+    /// outputs count when they are made. Device memory does not count, except that of [foreign
+    /// shaders](Self::allow_foreign_shaders): each sequence of them may use this much.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;
         self
@@ -324,11 +325,16 @@ impl ModuleBuilder {
         })?;
         let mut backend_options = self.backend_options;
         if self.foreign_shaders {
-            backend_options.extend(crate::DEVICE_APIS.iter().map(|api| BackendOption {
-                backend: api.backend_name().to_owned(),
-                key: String::from("foreign_shaders"),
-                value: true.into(),
-            }));
+            let limit = i64::try_from(self.memory_limit).unwrap_or(i64::MAX);
+            let options: [(_, BackendOptionValue); 2] =
+                [("foreign_shaders", true.into()), ("foreign_memory_limit", limit.into())];
+            for api in crate::DEVICE_APIS {
+                backend_options.extend(options.iter().map(|(key, value)| BackendOption {
+                    backend: api.backend_name().to_owned(),
+                    key: String::from(*key),
+                    value: value.clone(),
+                }));
+            }
         }
         let environment = Environment {
             program,

@@ -766,6 +766,23 @@ class Head(torch.nn.Module):
         return torch.softmax(scores, -1) @ self.v(x)
 
 
+class Branches(torch.nn.Module):
+    """A branch that depends on a scalar, which one delegate passes to another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def shifted(x: torch.Tensor) -> torch.Tensor:
+            return x + 1.5
+
+        def doubled(x: torch.Tensor) -> torch.Tensor:
+            return x * 2.0
+
+        return torch.cond(x.sum() > 0, shifted, doubled, (self.linear(x),))
+
+
 class Reference(torch.fx.Interpreter):
     """Runs a program on the host, and its delegate in the TOSA reference model."""
 
@@ -856,6 +873,26 @@ def small_network(
     write(manifest, f"{FOLDER}/network/{name}", data, program, limits)
 
 
+def branches(manifest: Manifest) -> None:
+    """Writes a program with control flow between its delegates, with the outputs of PyTorch."""
+    from executorch.backends.arm.vgf import VgfCompileSpec, VgfPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    torch.manual_seed(0)
+    module = Branches().eval()
+    cases = [(torch.full((2, 4), value),) for value in (0.5, -0.5)]
+    exported = torch.export.export(module, cases[0])
+    partitioner = VgfPartitioner(VgfCompileSpec("TOSA-1.0+FP"))
+    manager = to_edge_transform_and_lower(exported, partitioner=[partitioner]).to_executorch()
+    with torch.no_grad():
+        expected = [(module(*inputs),) for inputs in cases]
+    method = SimpleNamespace(cases=cases, expected=lambda: expected)
+    holder = SimpleNamespace(buffer=manager.buffer, executorch_program=manager.executorch_program)
+    data = serialize_from_bundled_program_to_flatbuffer(_Bundle(holder, {"forward": method}))
+    path = f"{FOLDER}/network/branches"
+    write(manifest, path, data, manager.executorch_program, Tolerance(1e-4, 1e-5))
+
+
 def write(
     manifest: Manifest, path: str, data: bytes, program: schema.Program, limits: Tolerance
 ) -> None:
@@ -905,4 +942,5 @@ if __name__ == "__main__":
         small_network(entries, "convolutions_int8", Net(), (1, 3, 16, 16), int8=True)
         small_network(entries, "attention_fp32", Head(), (1, 6, 8), int8=False)
         small_network(entries, "attention_int8", Head(), (1, 6, 8), int8=True)
+        branches(entries)
         entries.save()

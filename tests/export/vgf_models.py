@@ -2,11 +2,14 @@
 the TOSA reference model: `<folder>/<network>_<fp32|int8>.bpte`. Weights are random.
 
     python vgf_models.py FOLDER [network ...] [--run COMMAND]
+    python vgf_models.py FOLDER --speed COMMAND
 
 With `--run`, `COMMAND verify` runs each network on the CPU and on a Vulkan device, and
-`COMMAND inspect --plan` counts its regions; a table is printed. With `--speed`, the script instead
-writes MobileNetV2 in int8 at 224 by 224 three times, for VGF, XNNPACK and Vulkan, to be timed with
-`torchlet bench`.
+`COMMAND inspect --plan` counts its regions; a table is printed. With `--speed COMMAND`, the script
+instead writes MobileNetV2 in int8 at 224 by 224 three times, for VGF, XNNPACK and Vulkan, unless
+the folder has them. `COMMAND bench` times them in turns: VGF and XNNPACK on one CPU thread, VGF and
+Vulkan on a Vulkan device. A table has the lowest times and their ratios. Use a release build on an
+idle machine.
 
 Needs, beside what `vgf.py` needs: `torchvision`, `timm`, `transformers`.
 """
@@ -14,6 +17,8 @@ Needs, beside what `vgf.py` needs: `torchvision`, `timm`, `transformers`.
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import re
 import subprocess
 from pathlib import Path
@@ -201,7 +206,34 @@ def parts(command: str, path: Path, device: str) -> str:
     return f"{found.group(1)} + {found.group(2)}" if found else "?"
 
 
-def speed(folder: Path) -> None:
+def timed(command: str, path: Path, options: list[str]) -> float:
+    """Time of the fastest run in milliseconds."""
+    bench = [command, "bench", path, "--random", "--json", "--compile-cache", "off", *options]
+    done = subprocess.run(bench, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)["min_ms"]
+
+
+def speed(folder: Path, command: str) -> None:
+    """Times MobileNetV2 for VGF beside the other backends, on their processors."""
+    if not all((folder / f"mobilenet_v2_{name}.pte").exists() for name in SPEED):
+        write_for_speed(folder)
+    cpu = ["--backend", "cpu", "--threads", "1", "--iterations", "50"]
+    vulkan = ["--backend", "vulkan", "--iterations", "10"]
+    print("| processor | VGF, ms | other, ms | ratio |\n|---|---|---|---|")
+    for other, options in (("xnnpack", cpu), ("vulkan", vulkan)):
+        best = {"vgf": math.inf, other: math.inf}
+        for name in list(best) * 5:
+            path = folder / f"mobilenet_v2_{name}.pte"
+            best[name] = min(best[name], timed(command, path, options))
+        own, theirs = best["vgf"], best[other]
+        processor = "CPU, XNNPACK" if other == "xnnpack" else "Vulkan"
+        print(f"| {processor} | {own:.2f} | {theirs:.2f} | {own / theirs:.2f} |", flush=True)
+
+
+SPEED = ("vgf", "xnnpack", "vulkan")
+
+
+def write_for_speed(folder: Path) -> None:
     """MobileNetV2 in int8 for VGF, XNNPACK and Vulkan."""
     from executorch.backends.arm.vgf import VgfCompileSpec, VgfPartitioner
     from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
@@ -237,11 +269,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", help=", ".join(NETWORKS))
     parser.add_argument("--run", metavar="COMMAND")
-    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--speed", metavar="COMMAND")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     if given.speed:
-        return speed(given.folder)
+        return speed(given.folder, given.speed)
     for title, path, *limits in exported(given.folder, given.names or list(NETWORKS)):
         cells = [title, f"{path.stat().st_size / 1e6:.1f} MB"]
         if given.run:

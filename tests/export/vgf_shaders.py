@@ -113,6 +113,32 @@ void main() {
 }
 """
 
+# Adds to what is there, which is an input for the segment, and writes the sum.
+INPUT_UPDATE = """#version 450
+layout(local_size_x = 64) in;
+layout(set = 0, binding = 0) buffer X { float x[]; };
+layout(set = 0, binding = 1) writeonly buffer Y { float y[]; };
+void main() {
+    uint at = gl_GlobalInvocationID.x;
+    if (at >= y.length()) return;
+    x[at] += 1000.0;
+    y[at] = x[at];
+}
+"""
+
+# Reversed through an array of each invocation.
+LOCAL = """#version 450
+layout(local_size_x = 1) in;
+layout(set = 0, binding = 0) readonly buffer X { float x[]; };
+layout(set = 0, binding = 1) writeonly buffer Y { float y[]; };
+float all[80];
+void main() {
+    uint n = y.length();
+    for (uint at = 0u; at < n; ++at) all[at] = x[at];
+    for (uint at = 0u; at < n; ++at) y[at] = all[n - 1u - at];
+}
+"""
+
 
 def words(glsl: str) -> list[int]:
     """Compiles a compute shader to SPIR-V."""
@@ -301,6 +327,49 @@ def parts() -> None:
         file.shader("count", COUNT), "count", [(0, 0, x, False), (0, 1, y, True)], [1, 1, 1]
     )
     file.write("aliased_inputs")
+
+    # A shader writes a buffer that the segment lists as an input; the next one reads it.
+    file = File()
+    x = file.resource("Input", STORAGE_BUFFER, R32_SFLOAT, [64])
+    updated = file.resource("Intermediate", STORAGE_BUFFER, R32_SFLOAT, [64])
+    y = file.resource("Output", STORAGE_BUFFER, R32_SFLOAT, [64])
+    bound = [(0, 0, x, False), (0, 1, updated, True)]
+    file.segment(file.shader("update", INPUT_UPDATE), "update", bound, [1, 1, 1])
+    bound = [(0, 0, x, False), (1, 2, updated, False), (1, 0, y, True)]
+    file.segment(file.shader("sum", SUM), "sum", bound, [8, 1, 1], push=4)
+    file.write("written_input")
+
+    # An array of each invocation.
+    file = File()
+    x = file.resource("Input", STORAGE_BUFFER, R32_SFLOAT, [64])
+    y = file.resource("Output", STORAGE_BUFFER, R32_SFLOAT, [64])
+    bound = [(0, 0, x, False), (0, 1, y, True)]
+    file.segment(file.shader("local", LOCAL), "local", bound, [1, 1, 1])
+    file.write("local")
+
+    # 64 MiB between two small buffers.
+    file = File()
+    x = file.resource("Input", STORAGE_BUFFER, R32_SFLOAT, [64])
+    between = file.resource("Intermediate", STORAGE_BUFFER, R32_SFLOAT, [1 << 24])
+    y = file.resource("Output", STORAGE_BUFFER, R32_SFLOAT, [64])
+    count = file.shader("count", COUNT)
+    file.segment(count, "first", [(0, 0, x, False), (0, 1, between, True)], [1, 1, 1])
+    file.segment(count, "second", [(0, 0, between, False), (0, 1, y, True)], [1, 1, 1])
+    file.write("large")
+
+    # 16 MiB as a buffer, then as an image.
+    file = File()
+    of = R32G32B32A32_SFLOAT
+    x = file.resource("Input", STORAGE_BUFFER, R32_SFLOAT, [64])
+    shape = [1024, 1024, 4]
+    as_buffer = file.resource("Intermediate", STORAGE_BUFFER, R32_SFLOAT, shape, alias=1)
+    as_image = file.resource("Intermediate", STORAGE_IMAGE, of, shape, alias=1)
+    y = file.resource("Output", STORAGE_IMAGE, of, [4, 4, 4])
+    count = file.shader("count", COUNT)
+    file.segment(count, "count", [(0, 0, x, False), (0, 1, as_buffer, True)], [1, 1, 1])
+    bound = [(0, 0, as_image, False), (0, 1, y, True)]
+    file.segment(file.shader("same", SAME), "same", bound, [1, 1, 1])
+    file.write("large_image")
 
     # Shared memory, the size of the workgroup as a constant, and push constants.
     file = File()

@@ -3,6 +3,9 @@
 
 use crate::device::device_is_there;
 use std::path::Path;
+use torchlet::core::Registry;
+use torchlet::graph::{self, Processors};
+use torchlet::portable::KERNELS;
 use torchlet::{Module, ModuleBuilder, RunOn, Tensor, Value};
 
 fn file(name: &str) -> Vec<u8> {
@@ -167,6 +170,120 @@ fn modules_beyond_the_limits_are_refused() {
         let why = why(allowed(), patched("shared.vgf", &from, &to));
         assert!(why.contains(expected) && why.contains("\"shared\""), "{expected}: {why}");
     }
+}
+
+#[test]
+fn writes_to_inputs_are_lost() {
+    if !device_is_there() {
+        return;
+    }
+    // The first shader adds 1000 to its input and returns the sum; the second one computes twice
+    // the input plus that sum. A second run finds the same input.
+    let outputs = run("written_input.vgf", &[counted(&[64])]);
+    let expected: Vec<f32> = (0..64).map(|at| 3.0 * (at as f32 - 7.0) + 1000.0).collect();
+    assert_eq!(outputs, expected);
+}
+
+#[test]
+fn device_memory_is_limited() {
+    if !device_is_there() {
+        return;
+    }
+    // Two tensors of 256 bytes, and one of 64 MiB.
+    let outputs = run("large.vgf", &[counted(&[64])]);
+    let expected: Vec<f32> = (0..64).map(|at| 3.0 * at as f32 - 7.0).collect();
+    assert_eq!(outputs, expected);
+    let needed = (64 << 20) + 2 * 256;
+    // Host memory is limited first, but needs less.
+    let why = why(allowed().memory_limit(1 << 20), file("large.vgf"));
+    let expected = "VGF segment 0 (\"first\"): a tensor of 67108864 bytes beside 256 bytes exceeds \
+                    `ModuleBuilder::memory_limit`, 1048576 bytes";
+    assert!(why.contains(expected), "{why}");
+    // The staging memory of the input and the output counts, too.
+    for (limit, fits) in [(needed + 511, false), (needed + 512, true)] {
+        let opened = allowed().memory_limit(limit).from_bytes(file("large.vgf"));
+        let loaded = opened.and_then(|mut it| it.load_method("forward"));
+        assert_eq!(loaded.is_ok(), fits, "{limit}: {loaded:?}");
+    }
+    // An image needs memory beside its buffer.
+    let outputs = run("large_image.vgf", &[counted(&[64])]);
+    assert_eq!(outputs[..4], [-7.0, -5.0, -3.0, -1.0]);
+    let why = self::why(allowed().memory_limit(24 << 20), file("large_image.vgf"));
+    assert!(why.contains("segment 1 (\"same\"): an image of 16777216 bytes beside"), "{why}");
+}
+
+#[test]
+fn variables_of_invocations_are_limited() {
+    if !device_is_there() {
+        return;
+    }
+    let outputs = run("local.vgf", &[counted(&[64])]);
+    let expected: Vec<f32> = (0..64).map(|at| 56.0 - at as f32).collect();
+    assert_eq!(outputs, expected);
+    // The length of the array.
+    let from = words_at("local.vgf", 4, |it| it[0] == 4 << 16 | 43 && it[3] == 80);
+    for (len, expected) in [(1 << 14, "private and local variables"), (u32::MAX, "variables")] {
+        let mut to = from.clone();
+        to[3] = len;
+        let why = why(allowed(), patched("local.vgf", &from, &to));
+        assert!(why.contains(expected) && why.contains("the limit is 65536"), "{why}");
+    }
+}
+
+#[test]
+fn image_formats_match_the_resource() {
+    if !device_is_there() {
+        return;
+    }
+    // `OpTypeImage` of the storage image in rgba32f, and of the sampled one.
+    let is_image = |sampled: u32| move |it: &[u32]| it[0] == 9 << 16 | 25 && it[7] == sampled;
+    let stored = words_at("image.vgf", 9, is_image(2));
+    let sampled = words_at("image.vgf", 9, is_image(1));
+    assert_eq!((stored[8], sampled[8]), (1, 0));
+    let integer = words_at("image.vgf", 4, |it| it[0] == 4 << 16 | 21 && it[3] == 1)[1];
+    let with = |words: &[u32], at: usize, value: u32| {
+        let mut words = words.to_vec();
+        words[at] = value;
+        words
+    };
+    let cases = [
+        (with(&stored, 8, 4), &stored, "declares image format 4, the resource has 1"),
+        (with(&stored, 8, 0), &stored, "a storage image without a format"),
+        (with(&stored, 2, integer), &stored, "signed 32-bit integers, the resource has 32-bit fl"),
+        (with(&stored, 2, 1), &stored, "of another type, the resource has 32-bit floats"),
+        (with(&sampled, 8, 2), &sampled, "declares image format 2, the resource has 1"),
+        (with(&sampled, 2, integer), &sampled, "signed 32-bit integers"),
+    ];
+    for (to, from, expected) in cases {
+        let why = why(allowed(), patched("image.vgf", from, &to));
+        assert!(why.contains(expected) && why.contains("\"larger\""), "{expected}: {why}");
+    }
+    let right = why(allowed(), patched("image.vgf", &sampled, &with(&sampled, 8, 1)));
+    assert_eq!(right, "");
+}
+
+#[test]
+fn lowered_shaders_need_permission_again() {
+    if !device_is_there() {
+        return;
+    }
+    let source = Module::builder().run_on(RunOn::AsExported);
+    let source = source.from_bytes(file("buffers.vgf")).unwrap();
+    let api = torchlet::DEVICE_APIS.iter().find(|api| api.name() == "vulkan").unwrap();
+    let target = api.shader_target(None).unwrap();
+    let targets = [&*target];
+    let registry = Registry::new().with_kernels(&KERNELS).unwrap();
+    let processors = Processors::preferring(&targets);
+    let program = source.program();
+    let compiled = graph::compile(&program, source.data(), processors, &registry).unwrap();
+    let lowered = compiled.program.write().unwrap().to_bytes();
+    let plain = || Module::builder().threads(1).run_on(RunOn::AsExported);
+    let refused = why(plain(), lowered.clone());
+    assert!(refused.contains("which the caller does not allow"), "{refused}");
+    let option = plain().backend_option("VulkanBackend", "foreign_shaders", false);
+    let refused = why(option, lowered.clone());
+    assert!(refused.contains("which the caller does not allow"), "{refused}");
+    assert_eq!(why(plain().allow_foreign_shaders(true), lowered), "");
 }
 
 fn why(builder: ModuleBuilder, bytes: Vec<u8>) -> String {

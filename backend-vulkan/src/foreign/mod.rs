@@ -2,11 +2,13 @@
 //! file as they are.
 //!
 //! A shader is code. The backend runs it only if the caller set the runtime option
-//! [`OPTION`]. Tensors are buffers of their elements; images are copied from and to such buffers
-//! around each shader.
+//! [`OPTION`], within the memory limit of [`MEMORY_OPTION`]. Tensors are buffers of their elements;
+//! images are copied from and to such buffers around each shader. A buffer that a shader may write,
+//! although it is only an input of the segment, is a copy.
 
 mod layout;
 mod spirv;
+mod texel;
 
 use crate::device::{
     Bound, Buffer, Context, ForeignCommand, ForeignPipeline, ForeignRecording, Image, ImageUses,
@@ -14,16 +16,19 @@ use crate::device::{
 };
 use crate::error::Error;
 use crate::{Contexts, forget_lost};
-use spirv::Kind;
 pub(crate) use spirv::Limits;
+use spirv::{Bindings, Kind};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use texel::Texel;
 use torchlet_core::{Delegate, DelegateCall, DelegateError, TensorInfo};
 use torchlet_graph::graph::{Graph, Tensor, Value, ValueId};
 use torchlet_graph::operators::{Operator, ShaderArgs};
 
 /// Runtime option of the backend that allows foreign shaders.
 pub(crate) const OPTION: &str = "foreign_shaders";
+/// Runtime option of the backend: limit on the bytes of device memory of a region of shaders.
+pub(crate) const MEMORY_OPTION: &str = "foreign_memory_limit";
 
 /// Integers of a binding.
 const RECORD: usize = 10;
@@ -53,12 +58,17 @@ struct Stored {
 }
 
 impl Stored {
-    fn new(context: &Arc<Context>, tensor: &Tensor<'_>) -> Result<Self, Error> {
+    fn new(
+        context: &Arc<Context>,
+        tensor: &Tensor<'_>,
+        budget: &mut Budget,
+    ) -> Result<Self, Error> {
         let numel = tensor.sizes.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size));
         let bytes = numel.and_then(|numel| numel.checked_mul(tensor.scalar_type.size()));
         let bytes = bytes.filter(|bytes| *bytes > 0 && !tensor.dynamic).ok_or_else(|| {
             Error::unsupported("a shader with a tensor that is empty or has no fixed shape")
         })?;
+        budget.spend("a tensor", bytes as u64)?;
         context.limits.check_tensor("of the file", bytes as u64)?;
         let buffer = Buffer::new(context, bytes as u64, MemoryKind::Device)?;
         Ok(Stored { bytes, sizes: tensor.sizes.clone(), buffer, image: None })
@@ -77,6 +87,7 @@ impl Stored {
         context: &Arc<Context>,
         format: i64,
         uses: ImageUses,
+        budget: &mut Budget,
     ) -> Result<(), Error> {
         if self.image.is_some() {
             return Ok(());
@@ -87,9 +98,9 @@ impl Stored {
                 self.sizes
             )));
         };
-        let texel = texel_bytes(format)
+        let texel = Texel::of(format)
             .ok_or_else(|| Error::unsupported(format!("an image of Vulkan format {format}")))?;
-        let needed = height.checked_mul(width).and_then(|texels| texels.checked_mul(texel));
+        let needed = height.checked_mul(width).and_then(|it| it.checked_mul(texel.bytes));
         if needed != Some(self.bytes) {
             return Err(Error::Invalid(format!(
                 "an image of shape {:?} whose channels are not those of Vulkan format {format}",
@@ -100,22 +111,33 @@ impl Stored {
         let (extent, format_number) =
             ([size(width), size(height)], u32::try_from(format).unwrap_or(0));
         let bytes = self.bytes as u64;
+        budget.spend("an image", bytes)?;
         let image = Image::new(context, format_number, extent, uses, bytes)?;
         self.image = Some(image);
         Ok(())
     }
 }
 
-/// Bytes of a texel of the formats that the VGF front end knows.
-fn texel_bytes(format: i64) -> Option<usize> {
-    Some(match format {
-        9 | 10 | 13 | 14 => 1,
-        20 | 21 | 74..=76 => 2,
-        37 | 38 | 41 | 42 | 81..=83 | 98..=100 => 4,
-        95..=97 | 103 => 8,
-        107..=109 => 16,
-        _ => return None,
-    })
+/// Device memory of a region of shaders, within the caller's limit.
+struct Budget {
+    used: u64,
+    limit: u64,
+}
+
+impl Budget {
+    /// Counts memory that is about to be allocated, before the driver sees its size.
+    fn spend(&mut self, what: &str, bytes: u64) -> Result<(), Error> {
+        let used = self.used.saturating_add(bytes.max(16));
+        if used > self.limit {
+            return Err(Error::OutOfMemory(format!(
+                "{what} of {bytes} bytes beside {} bytes exceeds `ModuleBuilder::memory_limit`, {} \
+                 bytes",
+                self.used, self.limit
+            )));
+        }
+        self.used = used;
+        Ok(())
+    }
 }
 
 /// Staging memory of an input or output of the region.
@@ -138,6 +160,8 @@ struct Work {
     inputs: Vec<Staged>,
     outputs: Vec<Staged>,
     stored: HashMap<ValueId, Stored>,
+    /// Copies of inputs for shaders that may write them.
+    _copies: HashMap<ValueId, Buffer>,
 }
 
 impl ForeignDelegate {
@@ -145,8 +169,9 @@ impl ForeignDelegate {
         device: &Arc<Context>,
         contexts: Contexts,
         graph: &Graph<'_>,
+        memory_limit: u64,
     ) -> Result<Self, Error> {
-        let work = Box::new(Work::new(device, graph)?);
+        let work = Box::new(Work::new(device, graph, memory_limit)?);
         Ok(ForeignDelegate { work, device: device.clone(), contexts })
     }
 }
@@ -167,6 +192,8 @@ struct Call {
     slots: Vec<SlotOf>,
     groups: [u32; 3],
     push: u32,
+    /// Inputs that the shader may write as buffers.
+    copied: HashSet<ValueId>,
 }
 
 /// A descriptor of a call.
@@ -265,7 +292,56 @@ impl Call {
             return Err(bad("a truncated range of push constants"));
         }
         let (name, entry) = (text(call.name)?, text(call.entry)?);
-        Ok(Call { name, words, entry, inputs, outputs, slots, groups, push })
+        let copied = HashSet::new();
+        Ok(Call { name, words, entry, inputs, outputs, slots, groups, push, copied })
+    }
+
+    /// Checks the workgroups, the number of descriptors and the module. Notes which inputs the
+    /// shader may write.
+    fn check(&mut self, context: &Arc<Context>) -> Result<(), Error> {
+        if self.groups.contains(&0) {
+            return Err(Error::Invalid(format!("{:?} workgroups", self.groups)));
+        }
+        context.limits.check_workgroups("of the file", self.groups)?;
+        let buffers = self.slots.iter().filter(|slot| slot.kind == Kind::Buffer).count();
+        if buffers > context.limits.buffers as usize || self.slots.len() - buffers > 4 {
+            return Err(Error::unsupported(format!(
+                "a shader with {buffers} buffers and {} images; the limits are {} and 4",
+                self.slots.len() - buffers,
+                context.limits.buffers
+            )));
+        }
+        let bound = |slot: &SlotOf| ((slot.set, slot.binding), (slot.kind, Texel::of(slot.format)));
+        let bindings: Bindings = self.slots.iter().map(bound).collect();
+        let (features, limits) = (&context.features, context.foreign_limits());
+        let written =
+            spirv::check(&self.words, &self.entry, &bindings, self.push, features, &limits)?;
+        let is_written = |slot: &&SlotOf| {
+            slot.kind == Kind::Buffer
+                && written.contains(&(slot.set, slot.binding))
+                && self.inputs.contains(&slot.tensor)
+        };
+        self.copied = self.slots.iter().filter(is_written).map(|slot| slot.tensor).collect();
+        Ok(())
+    }
+
+    /// Allocates the copies of inputs that the shader may write. Shaders share them, since each
+    /// begins with a new copy.
+    fn add_copies(
+        &self,
+        context: &Arc<Context>,
+        stored: &HashMap<ValueId, Stored>,
+        copies: &mut HashMap<ValueId, Buffer>,
+        budget: &mut Budget,
+    ) -> Result<(), Error> {
+        for id in &self.copied {
+            let it = stored.get(id).ok_or_else(|| bad("a tensor without memory"))?;
+            if !copies.contains_key(id) {
+                budget.spend("a copy of a tensor that the shader may write", it.bytes as u64)?;
+                copies.insert(*id, Buffer::new(context, it.bytes as u64, MemoryKind::Device)?);
+            }
+        }
+        Ok(())
     }
 
     /// Descriptors that are images.
@@ -301,7 +377,8 @@ impl Call {
 }
 
 impl Work {
-    fn new(context: &Arc<Context>, graph: &Graph<'_>) -> Result<Self, Error> {
+    fn new(context: &Arc<Context>, graph: &Graph<'_>, limit: u64) -> Result<Self, Error> {
+        let mut budget = Budget { used: 0, limit };
         let mut stored: HashMap<ValueId, Stored> = HashMap::new();
         let mut images: HashMap<ValueId, (i64, ImageUses)> = HashMap::new();
         let (mut calls, mut constants) = (Vec::new(), Vec::new());
@@ -320,7 +397,7 @@ impl Work {
                     return Err(named(bad("an argument that is not a tensor")));
                 };
                 if !stored.contains_key(id) {
-                    stored.insert(*id, Stored::new(context, tensor).map_err(named)?);
+                    stored.insert(*id, Stored::new(context, tensor, &mut budget).map_err(named)?);
                     if let Some(data) = &tensor.data {
                         constants.push((*id, data));
                         made.insert(*id);
@@ -341,28 +418,34 @@ impl Work {
             for slot in call.images() {
                 let found = (stored.get_mut(&slot.tensor), images.get(&slot.tensor));
                 if let (Some(stored), Some((format, uses))) = found {
-                    let made = stored.add_image(context, *format, *uses);
+                    let made = stored.add_image(context, *format, *uses, &mut budget);
                     made.map_err(|error| in_shader(&call.name, error))?;
                 }
             }
         }
+        let mut copies = HashMap::new();
+        for call in &mut calls {
+            call.check(context)
+                .and_then(|()| call.add_copies(context, &stored, &mut copies, &mut budget))
+                .map_err(|error| in_shader(&call.name, error))?;
+        }
         let mut pipelines = Vec::new();
         for call in &calls {
-            pipelines.push(
-                pipeline(context, call, &stored).map_err(|error| in_shader(&call.name, error))?,
-            );
+            let made = pipeline(context, call, &stored, &copies);
+            pipelines.push(made.map_err(|error| in_shader(&call.name, error))?);
         }
-        let staged = |ids: &[ValueId], kind| {
+        let mut staged = |ids: &[ValueId], kind| {
             let staged = ids.iter().map(|id| {
                 let bytes = stored.get(id).map(|it| it.bytes as u64);
                 let bytes = bytes.ok_or_else(|| bad("an input or output that no shader uses"))?;
+                budget.spend("staging memory", bytes)?;
                 Ok(Staged { value: *id, memory: Buffer::new(context, bytes, kind)? })
             });
             staged.collect::<Result<Vec<Staged>, Error>>()
         };
         let inputs = staged(&graph.inputs, MemoryKind::Upload)?;
         let outputs = staged(&graph.outputs, MemoryKind::Download)?;
-        load_constants(context, &constants, &stored)?;
+        load_constants(context, &constants, &stored, &mut budget)?;
         let mut commands = Vec::new();
         let copied = |staged: &'_ Staged| stored.get(&staged.value).map(|it| (it, it.bytes as u64));
         for staged in &inputs {
@@ -390,6 +473,12 @@ impl Work {
                 };
                 Vec::into_iter(ids).filter_map(of)
             };
+            for id in &call.copied {
+                if let (Some(from), Some(to)) = (stored.get(id), copies.get(id)) {
+                    let bytes = (from.bytes as u64).next_multiple_of(16);
+                    commands.push(ForeignCommand::Copy { from: &from.buffer, to, bytes });
+                }
+            }
             for (to, from) in images(call.inputs.iter().chain(&call.outputs).collect()) {
                 commands.push(ForeignCommand::ToImage { from, to });
             }
@@ -409,7 +498,7 @@ impl Work {
         }
         let images: Vec<&Image> = stored.values().filter_map(|it| it.image.as_ref()).collect();
         let recording = ForeignRecording::new(context, &images, &commands)?;
-        Ok(Work { recording, _pipelines: pipelines, inputs, outputs, stored })
+        Ok(Work { recording, _pipelines: pipelines, inputs, outputs, stored, _copies: copies })
     }
 
     fn run(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), Error> {
@@ -450,6 +539,7 @@ fn in_shader(name: &str, error: Error) -> Error {
     match error {
         Error::Invalid(what) => Error::Invalid(format!("{name}: {what}")),
         Error::Unsupported(what) => Error::Unsupported(format!("{name}: {what}")),
+        Error::OutOfMemory(what) => Error::OutOfMemory(format!("{name}: {what}")),
         other => other,
     }
 }
@@ -476,47 +566,38 @@ fn load_constants(
     context: &Arc<Context>,
     constants: &[(ValueId, impl AsRef<[u8]>)],
     stored: &HashMap<ValueId, Stored>,
+    budget: &mut Budget,
 ) -> Result<(), Error> {
+    let used = budget.used;
     for (id, data) in constants {
         let Some(to) = stored.get(id).filter(|it| it.bytes == data.as_ref().len()) else {
             return Err(bad("a constant of another size"));
         };
+        // The staging memory of one constant is freed before the next one's is allocated.
+        budget.spend("staging memory of a constant", to.bytes as u64)?;
         let mut staging = Buffer::new(context, to.bytes as u64, MemoryKind::Upload)?;
         copy(data.as_ref(), staging.mapped())?;
         let bytes = to.bytes as u64;
         let command = ForeignCommand::Copy { from: &staging, to: &to.buffer, bytes };
         ForeignRecording::new(context, &[], &[to.zero(), command])?.run(&|| false)?;
+        budget.used = used;
     }
     Ok(())
 }
 
-/// Creates the pipeline of a call, after checking its module.
+/// Creates the pipeline of a call whose module is checked.
 fn pipeline(
     context: &Arc<Context>,
     call: &Call,
     stored: &HashMap<ValueId, Stored>,
+    copies: &HashMap<ValueId, Buffer>,
 ) -> Result<ForeignPipeline, Error> {
-    let kinds: HashMap<(u32, u32), Kind> =
-        call.slots.iter().map(|slot| ((slot.set, slot.binding), slot.kind)).collect();
-    if call.groups.contains(&0) {
-        return Err(Error::Invalid(format!("{:?} workgroups", call.groups)));
-    }
-    context.limits.check_workgroups("of the file", call.groups)?;
-    let buffers = call.slots.iter().filter(|slot| slot.kind == Kind::Buffer).count();
-    if buffers > context.limits.buffers as usize || call.slots.len() - buffers > 4 {
-        return Err(Error::unsupported(format!(
-            "a shader with {buffers} buffers and {} images; the limits are {} and 4",
-            call.slots.len() - buffers,
-            context.limits.buffers
-        )));
-    }
-    let (features, limits) = (&context.features, context.foreign_limits());
-    spirv::check(&call.words, &call.entry, &kinds, call.push, features, &limits)?;
     let mut slots: Vec<Slot<'_>> = Vec::new();
     for slot in &call.slots {
         let it = stored.get(&slot.tensor).ok_or_else(|| bad("a tensor without memory"))?;
+        let copy = copies.get(&slot.tensor).filter(|_| call.copied.contains(&slot.tensor));
         let bound = match (slot.kind, it.image.as_ref(), slot.sampler) {
-            (Kind::Buffer, ..) => Bound::Buffer(&it.buffer, it.bytes as u64),
+            (Kind::Buffer, ..) => Bound::Buffer(copy.unwrap_or(&it.buffer), it.bytes as u64),
             (Kind::StorageImage, Some(image), _) => Bound::StorageImage(image),
             (Kind::SampledImage, Some(image), _) => Bound::SampledImage(image),
             (Kind::Combined, Some(image), Some(sampler)) => Bound::Combined(image, sampler),

@@ -5,6 +5,7 @@
 //! the driver, which is why foreign shaders need the caller's permission.
 
 use super::layout::Layouts;
+use super::texel::{Sampled, Texel};
 use crate::error::Error;
 use std::collections::{HashMap, HashSet};
 use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
@@ -19,6 +20,8 @@ mod op {
     pub(super) const ENTRY_POINT: u16 = 15;
     pub(super) const EXECUTION_MODE: u16 = 16;
     pub(super) const CAPABILITY: u16 = 17;
+    pub(super) const TYPE_INT: u16 = 21;
+    pub(super) const TYPE_FLOAT: u16 = 22;
     pub(super) const TYPE_IMAGE: u16 = 25;
     pub(super) const TYPE_SAMPLER: u16 = 26;
     pub(super) const TYPE_SAMPLED_IMAGE: u16 = 27;
@@ -41,6 +44,7 @@ const LOCAL_SIZE: u32 = 17;
 const DECORATION_BLOCK: u32 = 2;
 const DECORATION_BUFFER_BLOCK: u32 = 3;
 const DECORATION_BUILT_IN: u32 = 11;
+const DECORATION_NON_WRITABLE: u32 = 24;
 const DECORATION_BINDING: u32 = 33;
 const DECORATION_SET: u32 = 34;
 /// Decorations that the checks depend on: those above, and those of layouts.
@@ -50,8 +54,16 @@ const WORKGROUP_SIZE: u32 = 25;
 const CLASS_UNIFORM_CONSTANT: u32 = 0;
 const CLASS_UNIFORM: u32 = 2;
 const CLASS_WORKGROUP: u32 = 4;
+const CLASS_PRIVATE: u32 = 6;
+const CLASS_FUNCTION: u32 = 7;
 const CLASS_PUSH_CONSTANT: u32 = 9;
 const CLASS_STORAGE_BUFFER: u32 = 12;
+
+/// Limit on the bytes of a module's private variables and variables of functions. Vulkan has none:
+/// drivers put them on a stack, for each invocation.
+const MAX_VARIABLE_BYTES: u64 = 64 << 10;
+/// `Image Format` of an image whose texels have any format.
+const UNKNOWN_FORMAT: u32 = 0;
 
 /// Kind of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +74,9 @@ pub(crate) enum Kind {
     /// A sampled image with its sampler.
     Combined,
 }
+
+/// Descriptors by set and binding, with the format of images.
+pub(crate) type Bindings = HashMap<(u32, u32), (Kind, Option<Texel>)>;
 
 /// Limits of the device that the checks need.
 #[derive(Debug, Clone, Copy)]
@@ -77,12 +92,49 @@ pub(crate) struct Limits {
 /// A type, as far as descriptors depend on it.
 #[derive(Debug, Clone, Copy)]
 enum Type {
-    Struct,
-    StorageImage,
-    SampledImage,
-    Combined,
+    /// Whether all members are decorated as `NonWritable`.
+    Struct(bool),
+    StorageImage(Image),
+    SampledImage(Image),
+    Combined(Image),
     Pointer(u32),
+    Scalar(Sampled),
     Other,
+}
+
+/// What a shader declares of an image: its components, unless they are of another type, and its
+/// `Image Format`.
+#[derive(Debug, Clone, Copy)]
+struct Image {
+    sampled: Option<Sampled>,
+    format: u32,
+}
+
+impl Image {
+    /// Checks the declaration against the format of the bound image.
+    fn check(self, kind: Kind, texel: Option<Texel>, place: &str) -> Result<(), Error> {
+        let texel = texel.ok_or_else(|| bad("an image of an unknown Vulkan format"))?;
+        if self.format == UNKNOWN_FORMAT && kind == Kind::StorageImage {
+            return Err(Error::unsupported(format!(
+                "{place}: a storage image without a format, which requires \
+                 StorageImageReadWithoutFormat or StorageImageWriteWithoutFormat"
+            )));
+        }
+        if self.format != UNKNOWN_FORMAT && self.format != texel.spirv {
+            return Err(Error::Invalid(format!(
+                "{place}: the shader declares image format {}, the resource has {}",
+                self.format, texel.spirv
+            )));
+        }
+        if self.sampled != Some(texel.sampled) {
+            return Err(Error::Invalid(format!(
+                "{place}: the shader declares components that are {}, the resource has {}",
+                self.sampled.map_or("of another type", Sampled::name),
+                texel.sampled.name()
+            )));
+        }
+        Ok(())
+    }
 }
 
 fn bad(what: &str) -> Error {
@@ -104,8 +156,8 @@ fn text(words: &[u32]) -> Result<(String, &[u32]), Error> {
     Err(bad("a name without an end"))
 }
 
-/// Checks a module. `bindings` are the kinds of the descriptors by set and binding, `push` is
-/// the number of bytes of push constants.
+/// Checks a module. `push` is the number of bytes of push constants. Returns the sets and bindings
+/// of the buffers that the shader may write.
 ///
 /// # Errors
 /// The module is malformed, needs features that the device lacks or that are not enabled, or does
@@ -113,11 +165,11 @@ fn text(words: &[u32]) -> Result<(String, &[u32]), Error> {
 pub(crate) fn check(
     words: &[u32],
     entry: &str,
-    bindings: &HashMap<(u32, u32), Kind>,
+    bindings: &Bindings,
     push: u32,
     features: &DeviceFeatures,
     limits: &Limits,
-) -> Result<(), Error> {
+) -> Result<HashSet<(u32, u32)>, Error> {
     let [MAGIC, version, _, _, 0, ..] = *words else {
         return Err(bad("the module does not start with a header"));
     };
@@ -134,6 +186,9 @@ pub(crate) fn check(
     let (mut sets, mut places, mut blocks) = (HashMap::new(), HashMap::new(), HashMap::new());
     let (mut variables, mut layouts, mut defined) =
         (Vec::new(), Layouts::default(), HashSet::new());
+    // Variables, and members of structures, that are decorated as `NonWritable`. Those of later
+    // decorations count as written, which is safe.
+    let (mut read_only, mut read_only_members) = (HashSet::new(), HashSet::new());
     while let [first, ..] = rest {
         let (len, opcode) = ((first >> 16) as usize, (first & 0xFFFF) as u16);
         let operands = rest.get(1..len).filter(|_| len > 0);
@@ -199,27 +254,53 @@ pub(crate) fn check(
                     ..,
                 ],
             ) => return Err(bad("a decoration of another length")),
+            (op::DECORATE, [id, DECORATION_NON_WRITABLE]) => {
+                read_only.insert(*id);
+            }
+            (op::MEMBER_DECORATE, [id, member, DECORATION_NON_WRITABLE]) => {
+                read_only_members.insert((*id, *member));
+            }
             (op::DECORATE, [id, kind, more @ ..]) => layouts.decorate(*id, *kind, more)?,
             (op::MEMBER_DECORATE, _) => layouts.decorate_member(operands)?,
-            (op::TYPE_STRUCT, [id, ..]) => {
-                types.insert(*id, Type::Struct);
+            (op::TYPE_INT, [id, 32, sign]) => {
+                let of = if *sign == 0 { Sampled::Unsigned } else { Sampled::Signed };
+                types.insert(*id, Type::Scalar(of));
                 layouts.define(opcode, operands)?;
             }
-            (op::TYPE_IMAGE, [id, _, dim, _, arrayed, multisampled, sampled, _, _access @ ..])
-                if operands.len() <= 9 =>
-            {
+            (op::TYPE_FLOAT, [id, 32]) => {
+                types.insert(*id, Type::Scalar(Sampled::Float));
+                layouts.define(opcode, operands)?;
+            }
+            (op::TYPE_STRUCT, [id, members @ ..]) => {
+                let all = u32::try_from(members.len()).unwrap_or(u32::MAX);
+                let is_read_only = |member: u32| read_only_members.contains(&(*id, member));
+                types.insert(*id, Type::Struct((0..all).all(is_read_only)));
+                layouts.define(opcode, operands)?;
+            }
+            (
+                op::TYPE_IMAGE,
+                [id, of, dim, _, arrayed, multisampled, sampled, format, _access @ ..],
+            ) if operands.len() <= 9 => {
+                let components = match types.get(of) {
+                    Some(Type::Scalar(scalar)) => Some(*scalar),
+                    _ => None,
+                };
+                let image = Image { sampled: components, format: *format };
                 // Two-dimensional, not arrayed, not multisampled.
                 let is_plain = [*dim, *arrayed, *multisampled] == [1, 0, 0];
                 let of = match sampled {
-                    1 if is_plain => Type::SampledImage,
-                    2 if is_plain => Type::StorageImage,
+                    1 if is_plain => Type::SampledImage(image),
+                    2 if is_plain => Type::StorageImage(image),
                     _ => Type::Other,
                 };
                 types.insert(*id, of);
             }
             (op::TYPE_SAMPLED_IMAGE, [id, image]) => {
-                let is_plain = matches!(types.get(image), Some(Type::SampledImage));
-                types.insert(*id, if is_plain { Type::Combined } else { Type::Other });
+                let of = match types.get(image) {
+                    Some(Type::SampledImage(image)) => Type::Combined(*image),
+                    _ => Type::Other,
+                };
+                types.insert(*id, of);
             }
             (op::TYPE_SAMPLER, [id]) => {
                 types.insert(*id, Type::Other);
@@ -270,6 +351,8 @@ pub(crate) fn check(
         _ => Err(bad("a variable whose type is not a pointer")),
     };
     check_shared(&variables, pointee, &layouts, limits)?;
+    check_variables(&variables, pointee, &layouts)?;
+    let mut written = HashSet::new();
     for (pointer, id, class) in variables {
         if class == CLASS_PUSH_CONSTANT {
             let needed = layouts.extent(pointee(pointer)?);
@@ -293,21 +376,26 @@ pub(crate) fn check(
         let pointee = pointee(pointer)?;
         let of = types.get(&pointee).copied().unwrap_or(Type::Other);
         let block = blocks.get(&pointee).copied();
-        let kind = match (class, of, block) {
-            (CLASS_STORAGE_BUFFER, Type::Struct, _)
-            | (CLASS_UNIFORM, Type::Struct, Some(DECORATION_BUFFER_BLOCK)) => Kind::Buffer,
-            (CLASS_UNIFORM_CONSTANT, Type::StorageImage, _) => Kind::StorageImage,
-            (CLASS_UNIFORM_CONSTANT, Type::SampledImage, _) => Kind::SampledImage,
-            (CLASS_UNIFORM_CONSTANT, Type::Combined, _) => Kind::Combined,
+        let (kind, image) = match (class, of, block) {
+            (CLASS_STORAGE_BUFFER, Type::Struct(is_read_only), _)
+            | (CLASS_UNIFORM, Type::Struct(is_read_only), Some(DECORATION_BUFFER_BLOCK)) => {
+                if !is_read_only && !read_only.contains(&id) {
+                    written.insert((*set, *binding));
+                }
+                (Kind::Buffer, None)
+            }
+            (CLASS_UNIFORM_CONSTANT, Type::StorageImage(it), _) => (Kind::StorageImage, Some(it)),
+            (CLASS_UNIFORM_CONSTANT, Type::SampledImage(it), _) => (Kind::SampledImage, Some(it)),
+            (CLASS_UNIFORM_CONSTANT, Type::Combined(it), _) => (Kind::Combined, Some(it)),
             _ => {
                 return Err(Error::unsupported(format!(
                     "a shader with another resource than a storage buffer or a 2D image at {place}"
                 )));
             }
         };
-        match bindings.get(&(*set, *binding)) {
-            Some(found) if *found == kind => {}
-            Some(found) => {
+        let texel = match bindings.get(&(*set, *binding)) {
+            Some((found, texel)) if *found == kind => *texel,
+            Some((found, _)) => {
                 return Err(Error::Invalid(format!(
                     "{place}: the shader declares {kind:?}, the segment binds {found:?}"
                 )));
@@ -317,10 +405,13 @@ pub(crate) fn check(
                     "{place}: declared by the shader, but not bound by the segment"
                 )));
             }
+        };
+        if let Some(image) = image {
+            image.check(kind, texel, &place)?;
         }
     }
     // Bindings that the shader does not declare are harmless.
-    Ok(())
+    Ok(written)
 }
 
 /// Notes a decoration that an id has at most once.
@@ -361,6 +452,32 @@ fn check_shared(
             return Err(Error::unsupported(format!(
                 "a shader with {used} bytes of shared memory or more; the device limit is {}",
                 limits.shared
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the memory of variables that each invocation has for itself, those of all functions.
+fn check_variables(
+    variables: &[(u32, u32, u32)],
+    pointee: impl Fn(u32) -> Result<u32, Error>,
+    layouts: &Layouts,
+) -> Result<(), Error> {
+    let mut used = 0u64;
+    for (pointer, _, class) in variables {
+        if ![CLASS_PRIVATE, CLASS_FUNCTION].contains(class) {
+            continue;
+        }
+        let (size, align) = layouts.size(pointee(*pointer)?).ok_or_else(|| {
+            Error::unsupported("a shader with a private or local variable of unknown size")
+        })?;
+        let end = used.checked_next_multiple_of(align).and_then(|start| start.checked_add(size));
+        used = end.unwrap_or(u64::MAX);
+        if used > MAX_VARIABLE_BYTES {
+            return Err(Error::unsupported(format!(
+                "a shader with {used} bytes of private and local variables or more; the limit is \
+                 {MAX_VARIABLE_BYTES}"
             )));
         }
     }

@@ -139,7 +139,9 @@ fn is_fp16_forced(module: &Module, method: &str) -> bool {
 }
 
 fn fail(error: graph::Error) -> Failure {
-    Failure::new(format!("cannot expose the program's values: {error}"))
+    Failure::new(format!(
+        "cannot expose the program's values, which requires CPU kernels for all calls: {error}"
+    ))
 }
 
 /// The remaining method of a decomposed program.

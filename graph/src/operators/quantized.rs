@@ -150,6 +150,11 @@ operators! {
     Q8TA_SOFTMAX(Q8taSoftmaxArgs {
         input: Tensor, input_scale: Float, input_zero_point: Int, dim: Int
     }) = "torchlet.q8ta_softmax" { shape: Shape::Same };
+    RESCALED_ARITHMETIC(RescaledArithmeticArgs {
+        a: Tensor, b: Tensor, tables: Tensor, operation: Int, scale: Float, zero_point: Int
+    }) = "torchlet.rescaled_arithmetic" {
+        elementwise: ArgumentSet::of(&[0, 1]), shape: Shape::Broadcast(2)
+    };
     ROUNDED_ROWS(UnaryArgs) = "torchlet.rounded_rows" {
         batching: Batching::Leading(ArgumentSet::of(&[0]))
     };

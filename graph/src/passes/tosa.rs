@@ -17,9 +17,10 @@
 //!
 //! Needs: a graph in which each value is produced once. A call is produced only if `takes` accepts
 //! it; otherwise the `tosa.*` calls stay, which kernels compute. Keeps: intermediate values that
-//! other calls read. Rounding: lookups are exact. Other int8 operators requantize in `f32`, like
-//! those of programs for XNNPACK, so a result close to the middle between two quantized values may
-//! round to the other one.
+//! other calls read. Rounding: lookups are exact; so are convolutions, linear layers and averages on
+//! processors that support exact scales, such as the CPU engine. Other int8 operators requantize in
+//! `f32`, like those of programs for XNNPACK, so a result close to the middle between two quantized
+//! values may round to the other one.
 
 mod floats;
 mod layers;
@@ -30,7 +31,9 @@ pub(crate) use windows::{padded, symmetric_padding, window_count};
 use super::constant::decode;
 use super::rewrite::{Rewriter, each_call};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::operators::{ClampArgs, LookupArgs, Operator, TosaRescaleArgs};
+use crate::operators::{
+    ClampArgs, LookupArgs, Operator, Q8taConv2dArgs, Q8taLinearArgs, TosaRescaleArgs,
+};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use floats::Floats;
@@ -44,6 +47,21 @@ pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bo
     }
     let mut floats = Floats::new();
     each_call(graph, |rewriter, node| replace(rewriter, node, &mut floats, takes).is_some())
+}
+
+/// Whether a call is one of those that compute TOSA's integers exactly, for which there is another
+/// call in `f32`.
+pub fn is_exact(graph: &Graph<'_>, node: &Node) -> bool {
+    let scales = match node.operator {
+        Operator::RESCALED_ARITHMETIC => return true,
+        Operator::ET_VK_Q8TA_CONV2D | Operator::ET_VK_Q8TA_CONV2D_DW => {
+            Q8taConv2dArgs::of(node).map(|call| call.weight_scales)
+        }
+        Operator::ET_VK_Q8TA_LINEAR => Q8taLinearArgs::of(node).map(|call| call.weight_scales),
+        _ => return false,
+    };
+    let scales = scales.ok().and_then(|id| graph.values.get(id));
+    matches!(scales, Some(Value::Tensor(scales)) if scales.sizes.len() == 2)
 }
 
 type Takes<'t> = &'t mut dyn FnMut(&Graph<'_>, &Node) -> bool;
@@ -153,6 +171,11 @@ impl Rescale {
             [factor] => Some(factor),
             _ => None,
         }
+    }
+
+    /// Whether values are rounded once, by the last shift.
+    fn is_one_shift(&self) -> bool {
+        !self.double_round || self.shifts.iter().all(|shift| *shift <= 31)
     }
 
     /// The exact result for a value, before saturation; `None` if channels differ or it overflows.

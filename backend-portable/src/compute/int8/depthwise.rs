@@ -4,10 +4,10 @@
 //! the first four of each eight channels come first, then the others: the order in which vector
 //! instructions unpack bytes. Parameters of the requantization have the same order.
 
+use super::Requantize;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::arm;
 use super::windows::Windows;
-use super::{Range, Requantize};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, vnni};
 use crate::compute::gemm::{Context, ShapeMismatch};
@@ -210,6 +210,10 @@ impl Line<'_> {
                 scales: self.columns.scales.get(at..at + BLOCK)?,
                 bias: self.columns.bias.get(at..at + BLOCK)?,
                 range: self.columns.range,
+                exact: match self.columns.exact {
+                    Some(exact) => Some(exact.part(at, BLOCK)?),
+                    None => None,
+                },
             };
             let own = BLOCK.min(channels - at);
             match self.dots.instructions() {
@@ -279,11 +283,11 @@ fn add_pair(quantized: &[[i8; BLOCK]; 2], weights: &[[i16; BLOCK]; 2], sums: &mu
 /// Requantizes the sums of a block.
 #[inline(always)]
 fn finish(sums: &[[i32; 16]; 2], columns: &Requantize<'_>, out: &mut [i8]) {
-    let range: Range = columns.range;
     let mut quantized = [0i8; BLOCK];
     let all = sums.iter().flatten().zip(columns.start).zip(columns.scales).zip(columns.bias);
     for (index, (((sum, start), scale), bias)) in all.enumerate() {
-        quantized[channel(index)] = range.quantize(start.wrapping_add(*sum) as f32 * scale + bias);
+        let sum = start.wrapping_add(*sum);
+        quantized[channel(index)] = columns.quantize(sum, index, sum as f32 * scale + bias);
     }
     out.copy_from_slice(&quantized[..out.len()]);
 }

@@ -1,6 +1,6 @@
 //! Element-wise operations on int8: quantize, dequantize, requantize, arithmetic and table lookups.
 
-use super::Range;
+use super::{Range, rescale};
 use crate::compute::gemm::Context;
 use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
@@ -144,6 +144,49 @@ pub(crate) fn mul(
                 let (a_value, b_value) = (i32::from(a_quantized[at]), i32::from(b_quantized[at]));
                 let product = (a_value - a.1.zero) * (b_value - b.1.zero);
                 out[at] = range.quantize(product as f32 * factor);
+            }
+        },
+    );
+}
+
+/// Functions of int8 values to `i32`, as tables from -128 on.
+pub(crate) type Tables = [[i32; TABLE_LEN]; 2];
+
+/// An operation on two integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Add,
+    Subtract,
+    Multiply,
+}
+
+/// Computes an operation on functions of two operands, rescaled by a factor of
+/// [`Exact`](super::Exact).
+pub(crate) fn rescaled(
+    context: Context<'_>,
+    operands: [&[i8]; 2],
+    tables: &Tables,
+    operation: Operation,
+    (multiplier, shift): (i32, i32),
+    range: Range,
+    out: &mut [i8],
+) {
+    let shift = shift.clamp(1, 62);
+    in_parts(
+        context,
+        out,
+        #[inline(always)]
+        |first, out| {
+            let (a, b, out) = trimmed(operands, first, out);
+            for at in 0..out.len() {
+                let a = tables[0][usize::from(a[at].cast_unsigned() ^ 128)];
+                let b = tables[1][usize::from(b[at].cast_unsigned() ^ 128)];
+                let result = match operation {
+                    Operation::Add => a.wrapping_add(b),
+                    Operation::Subtract => a.wrapping_sub(b),
+                    Operation::Multiply => a.wrapping_mul(b),
+                };
+                out[at] = range.place(rescale(result, multiplier, shift));
             }
         },
     );

@@ -129,6 +129,13 @@ unsafe impl Finish for Requantize<'_> {
         let count = out.len().min(LANES).min(scales.len()).min(bias.len()).min(start.len());
         let (out, start) = (&mut out[..count], &start[..count]);
         let (scales, bias) = (&scales[..count], &bias[..count]);
+        if self.exact.is_some() {
+            for index in 0..count {
+                let sum = start[index].wrapping_add(sums[index]);
+                out[index] = self.quantize(sum, at + index, sum as f32 * scales[index]);
+            }
+            return;
+        }
         for at in 0..count {
             let sum = start[at].wrapping_add(sums[at]);
             out[at] = self.range.quantize(sum as f32 * scales[at] + bias[at]);

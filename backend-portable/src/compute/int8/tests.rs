@@ -6,7 +6,7 @@ use super::matmul::{gemm, workspace_len};
 use super::rows::{self, Columns, Nibbles, RowsLayout, gemm_windows};
 use super::scales::{self, GroupScales};
 use super::windows::Windows;
-use super::{Range, Requantize, depthwise, pack};
+use super::{Exact, Range, Requantize, depthwise, pack};
 use crate::compute::gemm::Context;
 use crate::compute::simd::{Dots, Tier};
 use crate::compute::split::Serial;
@@ -54,6 +54,38 @@ fn expected(sum: i64, scale: f32, bias: f32) -> i8 {
     number.clamp(RANGE.low.into(), RANGE.high.into()) as i8
 }
 
+/// Multipliers, shifts and `f32` scales of columns; a third of them has many ties.
+fn factors(noise: &mut Noise, count: usize) -> (Vec<i32>, Vec<i32>, Vec<f32>) {
+    let multipliers: Vec<i32> = (0..count)
+        .map(|at| (1 << 30) + if at % 3 == 0 { 0 } else { noise.below(1 << 30) as i32 })
+        .collect();
+    let shifts: Vec<i32> = (0..count).map(|at| 34 + (at % 7) as i32).collect();
+    let scale = |at: usize| f64::from(multipliers[at]) / 2f64.powi(shifts[at]);
+    let scales = (0..count).map(|at| scale(at) as f32).collect();
+    (multipliers, shifts, scales)
+}
+
+/// Sum that is rescaled in integers.
+fn rescaled(sum: i64, multiplier: i32, shift: i32) -> i8 {
+    let number = (sum * i64::from(multiplier) + (1 << (shift - 1))) >> shift;
+    (number + i64::from(RANGE.zero)).clamp(RANGE.low.into(), RANGE.high.into()) as i8
+}
+
+#[test]
+fn factors_are_those_of_scales() {
+    let mut noise = Noise::new(3);
+    let (multipliers, shifts, _) = factors(&mut noise, 100);
+    for (multiplier, shift) in multipliers.into_iter().zip(shifts) {
+        let scale = f64::from(multiplier) / 2f64.powi(shift);
+        assert_eq!(Exact::factor(scale), Some((multiplier, shift)));
+    }
+    assert_eq!(Exact::factor(1.0), Some((1 << 30, 30)));
+    assert_eq!(Exact::factor(2f64.powi(-32)), Some((1 << 30, 62)));
+    let others = [0.0, -1.0, f64::NAN, f64::INFINITY, 2f64.powi(-33), 2f64.powi(30), 1e-310];
+    let more = 1.0 + 2f64.powi(-31);
+    assert!(others.into_iter().chain([more]).all(|scale| Exact::factor(scale).is_none()));
+}
+
 /// Asserts equality, except for a few values at ties, where fused multiply-add rounds differently.
 fn check(found: &[i8], expected: &[i8], what: &str) {
     let differ: Vec<usize> = (0..found.len()).filter(|at| found[*at] != expected[*at]).collect();
@@ -83,12 +115,29 @@ fn gemm_is_exact() {
             let offset = Dots::of(context.tier).offset();
             let start = packed.sums.iter().map(|sum| -(zero as i32 + offset) * sum);
             let start: Vec<i32> = start.collect();
-            let columns = Requantize { start: &start, scales: &scale, bias: &bias, range: RANGE };
+            let columns = Requantize {
+                start: &start,
+                scales: &scale,
+                bias: &bias,
+                range: RANGE,
+                exact: None,
+            };
             let left = Left::Rows(&a, k);
             let mut workspace = vec![0.0; gemm_workspace(context, m, [k, n], &left)];
             let mut out = vec![0; m * n];
             gemm(context, m, left, packed, &columns, &mut out, &mut workspace).unwrap();
             check(&out, &wanted, &std::format!("{m} {k} {n} {:?}", context.tier));
+            let (multipliers, shifts, scales) = factors(&mut noise, pack::padded(n));
+            let exact = Some(Exact { multipliers: &multipliers, shifts: &shifts });
+            let bias = vec![0.0; pack::padded(n)];
+            let columns =
+                Requantize { start: &start, scales: &scales, bias: &bias, range: RANGE, exact };
+            gemm(context, m, left, packed, &columns, &mut out, &mut workspace).unwrap();
+            for (at, found) in out.iter().enumerate() {
+                let (row, col) = (at / n, at % n);
+                let wanted = rescaled(dot(row, col), multipliers[col], shifts[col]);
+                assert_eq!(*found, wanted, "{m} {k} {n} {:?}: {row} {col}", context.tier);
+            }
             let short = &mut workspace[..0];
             let left = Left::Rows(&a[1..], k);
             let missing = gemm(context, m, left, packed, &columns, &mut out, short);
@@ -174,7 +223,13 @@ fn convolutions_are_exact() {
                 sums.iter().map(|sum| -(i32::from(zero) + offset) * sum).collect()
             };
             let starts = start(packed.sums, offset);
-            let columns = Requantize { start: &starts, scales: &scale, bias: &bias, range: RANGE };
+            let columns = Requantize {
+                start: &starts,
+                scales: &scale,
+                bias: &bias,
+                range: RANGE,
+                exact: None,
+            };
             let left = Left::Windows(&image, &windows, zero);
             let mut workspace = vec![0.0; gemm_workspace(context, rows, [k, n], &left)];
             let mut out = vec![0; rows * n];
@@ -187,8 +242,13 @@ fn convolutions_are_exact() {
             });
             let scales: Vec<f32> = scales.iter().map(|scale| scale * 5.0).collect();
             let starts = start(single.sums, 0);
-            let columns =
-                Requantize { start: &starts, scales: &scales, bias: &biases, range: RANGE };
+            let columns = Requantize {
+                start: &starts,
+                scales: &scales,
+                bias: &biases,
+                range: RANGE,
+                exact: None,
+            };
             let mut out = vec![0; rows * channels];
             let outside = vec![zero; channels];
             let quantized = &image;
@@ -199,6 +259,24 @@ fn convolutions_are_exact() {
                 let images = depthwise::Images { batch, windows, quantized, outside: &outside };
                 depthwise::convolve(context, &images, single, &columns, &mut out).unwrap();
                 check(&out, &wanted_single, &what);
+                let (multipliers, shifts, scales) = factors(&mut noise, starts.len());
+                let exact = Some(Exact { multipliers: &multipliers, shifts: &shifts });
+                let bias = vec![0.0; starts.len()];
+                let columns = Requantize {
+                    start: &starts,
+                    scales: &scales,
+                    bias: &bias,
+                    range: RANGE,
+                    exact,
+                };
+                depthwise::convolve(context, &images, single, &columns, &mut out).unwrap();
+                for (at, found) in out.iter().enumerate() {
+                    let own = at % channels;
+                    let column = (0..starts.len()).find(|at| position(*at) == own).unwrap();
+                    let sum = each(at / channels, own);
+                    let wanted = rescaled(sum, multipliers[column], shifts[column]);
+                    assert_eq!(*found, wanted, "{what}: {at}");
+                }
                 out.fill(0);
             }
         }
@@ -328,6 +406,7 @@ fn grouped_convolution_works_in_place() {
             scales: &scales[indices.clone()],
             bias: &bias[indices],
             range: RANGE,
+            exact: None,
         };
         for context in machines() {
             let run = |quantized: &[i8],

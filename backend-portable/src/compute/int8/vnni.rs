@@ -8,23 +8,23 @@
 use super::matmul::{Destination, ROWS, Walk};
 use super::rows::{Floats, Panels};
 use super::scales::GroupScales;
-use super::{LANES, Range, Requantize, STEP};
+use super::{Exact, LANES, Range, Requantize, STEP};
 use core::arch::x86_64::{
-    __m512, __m512i, __mmask16, __mmask32, __mmask64, _mm_loadu_epi8, _mm_mask_storeu_epi8,
-    _mm_setr_epi8, _mm_storeu_epi8, _mm_storeu_si64, _mm256_loadu_epi16, _mm256_mask_storeu_epi8,
-    _mm256_maskz_loadu_epi8, _mm256_max_epi8, _mm256_min_epi8, _mm256_set1_epi8,
-    _mm256_storeu_epi8, _mm512_add_epi32, _mm512_adds_epi16, _mm512_and_si512,
-    _mm512_broadcast_i32x4, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_castsi512_si128,
-    _mm512_castsi512_si256, _mm512_cvtepi8_epi16, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32,
-    _mm512_cvtps_epi32, _mm512_cvtsepi16_epi8, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32,
-    _mm512_extracti32x4_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_epi32,
-    _mm512_loadu_ps, _mm512_mask_storeu_epi8, _mm512_mask_storeu_ps, _mm512_max_epi8,
-    _mm512_min_epi8, _mm512_mul_ps, _mm512_mullo_epi32, _mm512_packs_epi16, _mm512_packs_epi32,
-    _mm512_permutexvar_epi32, _mm512_set_epi32, _mm512_set1_epi8, _mm512_set1_epi16,
-    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
-    _mm512_shuffle_epi8, _mm512_shuffle_ps, _mm512_slli_epi32, _mm512_srli_epi16,
-    _mm512_storeu_epi8, _mm512_storeu_ps, _mm512_unpackhi_epi16, _mm512_unpacklo_epi16,
-    _mm512_xor_si512,
+    __m512, __m512i, __mmask16, __mmask32, __mmask64, _CMP_GE_OQ, _mm_loadu_epi8,
+    _mm_mask_storeu_epi8, _mm_setr_epi8, _mm_storeu_epi8, _mm_storeu_si64, _mm256_loadu_epi16,
+    _mm256_mask_storeu_epi8, _mm256_maskz_loadu_epi8, _mm256_max_epi8, _mm256_min_epi8,
+    _mm256_set1_epi8, _mm256_storeu_epi8, _mm512_abs_ps, _mm512_add_epi32, _mm512_adds_epi16,
+    _mm512_and_si512, _mm512_broadcast_i32x4, _mm512_castps_si512, _mm512_castsi512_ps,
+    _mm512_castsi512_si128, _mm512_castsi512_si256, _mm512_cmp_ps_mask, _mm512_cvtepi8_epi16,
+    _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_epi32, _mm512_cvtsepi16_epi8,
+    _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_extracti32x4_epi32, _mm512_fmadd_ps,
+    _mm512_fnmadd_ps, _mm512_loadu_epi32, _mm512_loadu_ps, _mm512_mask_storeu_epi8,
+    _mm512_mask_storeu_ps, _mm512_max_epi8, _mm512_min_epi8, _mm512_mul_ps, _mm512_mullo_epi32,
+    _mm512_packs_epi16, _mm512_packs_epi32, _mm512_permutexvar_epi32, _mm512_set_epi32,
+    _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_shuffle_ps, _mm512_slli_epi32,
+    _mm512_srli_epi16, _mm512_storeu_epi8, _mm512_storeu_epi32, _mm512_storeu_ps, _mm512_sub_ps,
+    _mm512_unpackhi_epi16, _mm512_unpacklo_epi16, _mm512_xor_si512,
 };
 
 /// Dot products of `M` rows with the columns of `V` panels, added to `sums`. With `FLIPPED`, left
@@ -77,8 +77,50 @@ fn mask(cols: usize, v: usize) -> __mmask16 {
     ((1u32 << left) - 1) as __mmask16
 }
 
+/// Rounds the scaled sums of 16 columns from `first` on, exactly if the columns have such factors.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn rounded(exact: Option<Exact<'_>>, first: usize, sums: __m512i, scaled: __m512) -> __m512i {
+    let rounded = _mm512_cvtps_epi32(scaled);
+    if let Some(exact) = exact {
+        let distance = _mm512_abs_ps(_mm512_sub_ps(scaled, _mm512_cvtepi32_ps(rounded)));
+        let near = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(distance, _mm512_set1_ps(Exact::TIE));
+        if near != 0 {
+            return rounded_exactly(exact, first, sums, rounded, near);
+        }
+    }
+    rounded
+}
+
+/// Computes the results of some of 16 columns in integers.
+#[cold]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn rounded_exactly(
+    exact: Exact<'_>,
+    first: usize,
+    sums: __m512i,
+    rounded: __m512i,
+    near: __mmask16,
+) -> __m512i {
+    let (mut all, mut results) = ([0i32; LANES], [0i32; LANES]);
+    // SAFETY: both arrays have 16 elements.
+    unsafe {
+        _mm512_storeu_epi32(all.as_mut_ptr(), sums);
+        _mm512_storeu_epi32(results.as_mut_ptr(), rounded);
+    }
+    for (lane, (result, sum)) in results.iter_mut().zip(all).enumerate() {
+        if near >> lane & 1 == 1 {
+            *result = exact.rescale(sum, first + lane);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { _mm512_loadu_epi32(results.as_ptr()) }
+}
+
 /// Requantization of the sums of `V` panels.
-pub(super) struct Requantizer<const V: usize> {
+pub(super) struct Requantizer<'a, const V: usize> {
+    exact: Option<Exact<'a>>,
+    first: usize,
     scale: [__m512; V],
     bias: [__m512; V],
     zero: __m512i,
@@ -89,14 +131,14 @@ pub(super) struct Requantizer<const V: usize> {
     cols: usize,
 }
 
-impl<const V: usize> Requantizer<V> {
+impl<'a, const V: usize> Requantizer<'a, V> {
     /// Loads the parameters of `cols` columns starting at `first`.
     ///
     /// # Safety
     /// `columns` has `V` panels from `first` on.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-    pub(super) unsafe fn of(columns: &Requantize<'_>, first: usize, cols: usize) -> Self {
+    pub(super) unsafe fn of(columns: &Requantize<'a>, first: usize, cols: usize) -> Self {
         let (mut scale, mut bias) = ([_mm512_setzero_ps(); V], [_mm512_setzero_ps(); V]);
         for v in 0..V {
             let at = first + v * LANES;
@@ -110,7 +152,7 @@ impl<const V: usize> Requantizer<V> {
         let (zero, low, high) =
             (_mm512_set1_epi16(zero as i16), _mm512_set1_epi8(low), _mm512_set1_epi8(high));
         let mask = u64::MAX >> (64 - cols.clamp(1, V * LANES));
-        Requantizer { scale, bias, zero, low, high, mask, cols }
+        Requantizer { exact: columns.exact, first, scale, bias, zero, low, high, mask, cols }
     }
 
     /// Requantizes and stores a row.
@@ -120,15 +162,15 @@ impl<const V: usize> Requantizer<V> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     pub(super) unsafe fn write(&self, sums: &[__m512i; V], to: *mut i8) {
-        let mut rounded = [_mm512_setzero_si512(); 4];
+        let mut results = [_mm512_setzero_si512(); 4];
         for v in 0..V {
-            let result = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), self.scale[v], self.bias[v]);
-            rounded[v] = _mm512_cvtps_epi32(result);
+            let scaled = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), self.scale[v], self.bias[v]);
+            results[v] = rounded(self.exact, self.first + v * LANES, sums[v], scaled);
         }
         // All conversions saturate, including those of values outside the range.
         let pairs = [
-            _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), self.zero),
-            _mm512_adds_epi16(_mm512_packs_epi32(rounded[2], rounded[3]), self.zero),
+            _mm512_adds_epi16(_mm512_packs_epi32(results[0], results[1]), self.zero),
+            _mm512_adds_epi16(_mm512_packs_epi32(results[2], results[3]), self.zero),
         ];
         // 128-bit lanes interleave four values of each panel; the permutation restores the order of
         // panels.
@@ -205,7 +247,7 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
     out_step: usize,
 ) {
     let mask = ((1u64 << lanes.channels) - 1) as __mmask32;
-    let Requantize { start, scales, bias, range } = lanes.columns;
+    let Requantize { start, scales, bias, range, exact } = lanes.columns;
     // SAFETY: the caller guarantees 32 elements of each.
     let (start, scale, bias) = unsafe {
         (
@@ -242,13 +284,14 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
                 sums[half] = _mm512_dpwssd_epi32(sums[half], pairs[half], weights);
             }
         }
-        let mut rounded = [_mm512_setzero_si512(); 2];
+        let mut results = [_mm512_setzero_si512(); 2];
         for half in 0..2 {
-            let result = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[half]), scale[half], bias[half]);
-            rounded[half] = _mm512_add_epi32(_mm512_cvtps_epi32(result), zero);
+            let scaled = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[half]), scale[half], bias[half]);
+            let result = rounded(exact, half * LANES, sums[half], scaled);
+            results[half] = _mm512_add_epi32(result, zero);
         }
         // Both conversions saturate.
-        let quantized = _mm512_cvtsepi16_epi8(_mm512_packs_epi32(rounded[0], rounded[1]));
+        let quantized = _mm512_cvtsepi16_epi8(_mm512_packs_epi32(results[0], results[1]));
         let quantized = _mm256_min_epi8(_mm256_max_epi8(quantized, low), high);
         // SAFETY: guaranteed by the caller; the mask covers the valid channels.
         unsafe { _mm256_mask_storeu_epi8(out.wrapping_add(pixel * out_step), mask, quantized) };
@@ -324,7 +367,7 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
         _ => _mm_setr_epi8(0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15),
     });
     for quad in 0..P.div_ceil(4) {
-        let mut rounded = [_mm512_setzero_si512(); 4];
+        let mut results = [_mm512_setzero_si512(); 4];
         for part in 0..4 {
             let pixel = quad * 4 + part;
             if pixel >= P {
@@ -341,13 +384,14 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
                     _mm512_add_epi32(even, odd)
                 }
             };
-            let result = _mm512_cvtepi32_ps(_mm512_add_epi32(sum, start));
-            rounded[part] = _mm512_cvtps_epi32(_mm512_fmadd_ps(result, scale, bias));
+            let sum = _mm512_add_epi32(sum, start);
+            let scaled = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, bias);
+            results[part] = rounded(columns.exact, first, sum, scaled);
         }
         // All conversions saturate, including those of values outside the range.
         let pairs = [
-            _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), zero),
-            _mm512_adds_epi16(_mm512_packs_epi32(rounded[2], rounded[3]), zero),
+            _mm512_adds_epi16(_mm512_packs_epi32(results[0], results[1]), zero),
+            _mm512_adds_epi16(_mm512_packs_epi32(results[2], results[3]), zero),
         ];
         let quantized = _mm512_packs_epi16(pairs[0], pairs[1]);
         let quantized = _mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, quantized), within);

@@ -77,6 +77,7 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::ET_VK_Q8TA_RELU => int8::relu,
         Operator::Q8TA_LOOKUP => int8::lookup,
         Operator::Q8TA_MUL => int8::mul,
+        Operator::RESCALED_ARITHMETIC => int8::rescaled,
         Operator::UPSAMPLE_BILINEAR2D_VEC => resize::bilinear,
         other => return elementwise::find(other),
     })

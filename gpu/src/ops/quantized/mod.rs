@@ -50,6 +50,9 @@ fn bias_of(
     count: usize,
 ) -> Result<Option<Operand>, Error> {
     match e.optional_tensor(bias)? {
+        Some(bias) if bias.sizes == [2, count] => {
+            Err(Error::unsupported("exact scales and biases of a quantized layer"))
+        }
         Some(bias) if bias.numel() < count => Err(Error::Invalid(format!(
             "bias: expected at least {count} elements, found shape {:?}",
             bias.sizes

@@ -43,6 +43,9 @@ use spirv::{Id, Step, TensorType};
 use torchlet_core::ScalarType;
 use torchlet_core::layout::MAX_RANK;
 
+/// Limit on the code of all compute segments, in sizes of the file: segments may share a module.
+const SHADER_USES: usize = 64;
+
 /// Backend id of VGF delegates.
 pub const BACKEND: &str = "VgfBackend";
 
@@ -116,6 +119,7 @@ pub(crate) fn read<'p>(
         container: &container,
         storages: storages(&container),
         budget: Budget::of(bytes),
+        shader_code: Budget::of_uses(bytes, SHADER_USES),
         calls: Calls::new(computed.clone()),
         values: BTreeMap::new(),
     };
@@ -138,6 +142,8 @@ struct Sequence<'c, 'p> {
     /// For each resource, the first one with the same memory.
     storages: Vec<usize>,
     budget: Budget,
+    /// Code of shaders, which several segments may share.
+    shader_code: Budget,
     calls: Calls<'p>,
     /// Tensors by the [index](Self::storage) of their resource.
     values: BTreeMap<usize, ValueId>,
@@ -328,11 +334,15 @@ fn tensor_type(container: &Container<'_>, resource: usize) -> Result<TensorType,
     }
     let sizes = described.shape.iter().map(|size| usize::try_from(*size).ok());
     let sizes = sizes.collect::<Option<Vec<usize>>>().filter(|sizes| sizes.len() <= MAX_RANK);
-    let sizes = sizes.ok_or_else(|| {
+    let mut sizes = sizes.ok_or_else(|| {
         Error::Unsupported(format!(
             "VGF resource {resource}: expected a fixed shape of at most {MAX_RANK} dims"
         ))
     })?;
+    // Tensors of SPIR-V have at least one dim.
+    if sizes.is_empty() {
+        sizes.push(1);
+    }
     Ok(TensorType { scalar_type: scalar_type(described)?, sizes })
 }
 

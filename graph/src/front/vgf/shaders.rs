@@ -108,7 +108,7 @@ pub(super) fn add<'p>(
     if bound.outputs.is_empty() {
         return Err(Error::unsupported("a compute shader that writes no resource"));
     }
-    sequence.budget.spend(code.len())?;
+    sequence.shader_code.spend(code.len())?;
     let Bound { inputs, outputs, words, .. } = bound;
     let count = i64::try_from(inputs.len()).unwrap_or(i64::MAX);
     // Outputs follow the inputs.
@@ -188,7 +188,7 @@ pub(crate) fn refuse(graph: &Graph<'_>, is_left: impl Fn(usize) -> bool) -> Resu
     });
     Err(Error::Unsupported(format!(
         "{} is a compute shader, code of the file's author: it runs only on Vulkan devices, and \
-         only if the caller allows it (`--backend vulkan --allow-foreign-shaders`, \
+         only if the caller allows it (`--allow-foreign-shaders`, \
          `ModuleBuilder::allow_foreign_shaders`)",
         name.unwrap_or("a call")
     )))

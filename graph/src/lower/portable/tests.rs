@@ -117,6 +117,7 @@ fn every_operator_has_a_form() {
             "torchlet.normed_sum",
             "torchlet.packed",
             "torchlet.recurrent",
+            "torchlet.rescaled_arithmetic",
             "torchlet.rotary",
             "torchlet.rounded_rows",
             "torchlet.separable",

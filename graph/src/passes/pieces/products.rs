@@ -30,6 +30,12 @@ pub(super) fn cut(
 ) -> Option<()> {
     let (weights, out) = (*node.args.get(places.weights)?, *node.args.last()?);
     let rows = *rewriter.sizes(weights)?.first()?;
+    // Exact scales have the rows in the second dim.
+    let is_exact = |id| rewriter.sizes(id).is_some_and(|sizes| sizes == [2, rows]);
+    let is_linear = node.operator == Operator::ET_VK_Q8TA_LINEAR;
+    if is_linear && node.args.get(5).is_some_and(|id| is_exact(*id)) {
+        return None;
+    }
     let scalar_type = rewriter.scalar_type(out)?;
     let mut pieces = Vec::new();
     for (start, end) in ranges(rows, size) {

@@ -4,8 +4,8 @@ use super::floats::{is_small, magnitude, rounding};
 use super::{Rescale, Takes, constant, constant_tensor, floats, lookup, symmetric_padding};
 use crate::graph::{Node, Tensor, Value, ValueId};
 use crate::operators::{
-    AddArgs, Operator, Q8taAddArgs, Q8taConv2dArgs, Q8taLinearArgs, Q8taMulArgs, SumArgs,
-    TosaAvgPool2dArgs, TosaConvArgs,
+    AddArgs, Operator, Q8taAddArgs, Q8taConv2dArgs, Q8taLinearArgs, Q8taMulArgs,
+    RescaledArithmeticArgs, SumArgs, TosaAvgPool2dArgs, TosaConvArgs,
 };
 use crate::passes::constant::{decode, encode};
 use crate::passes::rewrite::Rewriter;
@@ -150,8 +150,7 @@ fn convolution(
         [factor] => Some(factor),
         _ => factors.get(channel).copied(),
     };
-    let scales: Vec<f64> =
-        (0..channels).filter_map(factor).map(|factor| f64::from(factor as f32)).collect();
+    let scales: Vec<f64> = (0..channels).filter_map(factor).collect();
     if scales.len() != channels {
         return None;
     }
@@ -159,7 +158,7 @@ fn convolution(
     if bias.scalar_type != ScalarType::Int || bias.sizes != [channels] {
         return None;
     }
-    let bias: Vec<f64> = decode(ScalarType::Int, data)?.zip(&scales).map(|(b, s)| b * s).collect();
+    let bias: Vec<f64> = decode(ScalarType::Int, data)?.collect();
     let [stride, dilation, pad] =
         [call.stride, call.dilation, call.padding].map(|id| rewriter.ints(id));
     let (&[sy, sx], &[dy, dx], &[top, bottom, left, right]) =
@@ -182,7 +181,9 @@ fn convolution(
         _ => (vec![batch, depth, height, width], vec![batch, channels, tall, wide]),
     };
     let weights = Tensor { sizes, ..weight };
-    let sums = Sums { kind, weights, kernel, groups, pad, scales, bias, zero: input_zero };
+    let zero = input_zero;
+    let is_exact = rescale.is_one_shift();
+    let sums = Sums { kind, weights, kernel, groups, pad, scales, bias, zero, is_exact };
     let steps = [call.stride, call.dilation];
     sums.add(rewriter, rescale.output_zp, [(call.input, input), (out, made)], steps, takes)
 }
@@ -203,6 +204,7 @@ enum Kind {
 }
 
 /// Sums of products of int8 values and int8 weights.
+#[derive(Clone)]
 struct Sums<'p> {
     kind: Kind,
     weights: Tensor<'p>,
@@ -210,22 +212,71 @@ struct Sums<'p> {
     groups: usize,
     /// Symmetric padding.
     pad: [i64; 2],
-    /// Scale and scaled bias of each output channel.
+    /// Scale of each output channel, and bias in units of the sums.
     scales: Vec<f64>,
     bias: Vec<f64>,
     /// Zero point of the input.
     zero: i64,
+    /// Whether TOSA's result is that of the scales, rounded once, ties up.
+    is_exact: bool,
 }
 
 impl<'p> Sums<'p> {
     /// Adds the layer that rescales the sums, between an input and an output, each with its sizes
-    /// in the layout of int8 operators. `steps` are stride and dilation.
+    /// in the layout of int8 operators. `steps` are stride and dilation. The layer is exact if it
+    /// can be and the processor supports it.
     fn add(
+        self,
+        rewriter: &mut Rewriter<'_, 'p>,
+        output_zero: i64,
+        ends: [(ValueId, Vec<usize>); 2],
+        steps: [ValueId; 2],
+        takes: Takes<'_>,
+    ) -> Option<()> {
+        let exactly = self.add_exactly(rewriter, output_zero, ends.clone(), steps, takes);
+        if exactly.is_some() {
+            return exactly;
+        }
+        let scaled = self.bias.iter().zip(&self.scales).map(|(bias, scale)| bias * scale);
+        let parameters = [vec![self.scales.clone()], vec![scaled.collect()]];
+        self.add_with(rewriter, output_zero, ends, steps, parameters, takes)
+    }
+
+    /// Adds the layer if it can be exact and the processor supports that.
+    fn add_exactly(
+        &self,
+        rewriter: &mut Rewriter<'_, 'p>,
+        output_zero: i64,
+        ends: [(ValueId, Vec<usize>); 2],
+        steps: [ValueId; 2],
+        takes: Takes<'_>,
+    ) -> Option<()> {
+        let parameters = self.exact_parameters()?;
+        self.clone().add_with(rewriter, output_zero, ends, steps, parameters, takes)
+    }
+
+    /// Scales and biases in two rows each, whose sums are the exact values.
+    fn exact_parameters(&self) -> Option<[Vec<Vec<f64>>; 2]> {
+        if !self.is_exact {
+            return None;
+        }
+        let rows = |values: &[f64]| {
+            let high: Vec<f64> = values.iter().map(|value| f64::from(*value as f32)).collect();
+            let low: Vec<f64> = values.iter().zip(&high).map(|(all, high)| all - high).collect();
+            let is_exact = low.iter().all(|low| f64::from(*low as f32) == *low);
+            is_exact.then(|| vec![high, low])
+        };
+        Some([rows(&self.scales)?, rows(&self.bias)?])
+    }
+
+    /// Adds the layer with these rows of scales and biases.
+    fn add_with(
         self,
         rewriter: &mut Rewriter<'_, 'p>,
         output_zero: i64,
         [(source, input), (out, made)]: [(ValueId, Vec<usize>); 2],
         [stride, dilation]: [ValueId; 2],
+        parameters: [Vec<Vec<f64>>; 2],
         takes: Takes<'_>,
     ) -> Option<()> {
         let is_scale = |scale: &f64| (*scale as f32).is_normal() && *scale > 0.0;
@@ -233,9 +284,16 @@ impl<'p> Sums<'p> {
         if !are_int8 || !self.scales.iter().all(is_scale) {
             return None;
         }
-        let [weight_scales, bias] =
-            [encode(ScalarType::Float, &self.scales)?, encode(ScalarType::Float, &self.bias)?]
-                .map(|data| constant(rewriter, ScalarType::Float, data));
+        let mut rows = |rows: Vec<Vec<f64>>| {
+            let data = encode(ScalarType::Float, &rows.concat())?;
+            let mut tensor = constant_tensor(ScalarType::Float, data);
+            if rows.len() > 1 {
+                tensor.sizes = vec![rows.len(), self.scales.len()];
+            }
+            Some(rewriter.value(Value::Tensor(tensor)))
+        };
+        let [scales, bias] = parameters;
+        let (weight_scales, bias) = (rows(scales)?, rows(bias)?);
         let weights = rewriter.value(Value::Tensor(self.weights));
         let (input_scale, output_scale) = (double(rewriter, 1.0), double(rewriter, 1.0));
         let input_zero_point = int(rewriter, self.zero);
@@ -337,7 +395,7 @@ fn reduction(
     if !is_small(rounding(factor) * count as f64, rescale.factor()?) {
         return None;
     }
-    let scale = f64::from((factor * rescale.factor()?) as f32);
+    let scale = factor * rescale.factor()?;
     let sums = Sums {
         kind,
         weights: Tensor { sizes, ..constant_tensor(ScalarType::Char, ones) },
@@ -347,6 +405,8 @@ fn reduction(
         scales: vec![scale; channels],
         bias: vec![0.0; channels],
         zero,
+        // Integers that are multiples of a power of two are summed and rescaled without rounding.
+        is_exact: rescale.is_one_shift() && factor >= 1.0 && factor.to_bits() << 12 == 0,
     };
     let one = ints(rewriter, &[1, 1]);
     sums.add(rewriter, rescale.output_zp, [(source, input), (out, made)], [one, one], takes)
@@ -408,6 +468,59 @@ fn function_of_one(
     Some((from.input, (-128..=127).map(result).collect::<Option<_>>()?))
 }
 
+/// The `int32` values of a rescaled int8 tensor, from -128 on; also of one that is only cast.
+fn int32_table(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, Vec<i32>)> {
+    let is_char = |id: ValueId| rewriter.scalar_type(id) == Some(ScalarType::Char);
+    if let Some(rescale) = Rescale::producer(rewriter, id) {
+        if !is_char(rescale.input) || !rescale.is_signed() {
+            return None;
+        }
+        let value = |value: i64| i32::try_from(rescale.scaled(value)?).ok();
+        return Some((rescale.input, (-128..=127).map(value).collect::<Option<_>>()?));
+    }
+    let node = rewriter.producer(id).filter(|node| node.operator == Operator::TO_COPY)?;
+    let input = *node.args.first().filter(|id| is_char(**id))?;
+    Some((input, (-128..=127).collect()))
+}
+
+/// A sum, difference or product of two rescaled tensors, in integers.
+fn exact_arithmetic(
+    rewriter: &mut Rewriter<'_, '_>,
+    rescale: &Rescale,
+    node: &Node,
+    out: ValueId,
+    takes: Takes<'_>,
+) -> Option<()> {
+    let &[first, second, ref rest @ ..] = inputs(node) else { return None };
+    let is_plain = rest.iter().all(|alpha| rewriter.number(*alpha) == Some(1.0));
+    if !is_plain || !rescale.is_one_shift() || !is_int8(rescale.output_zp) {
+        return None;
+    }
+    let (a, a_table) = int32_table(rewriter, first)?;
+    let (b, b_table) = int32_table(rewriter, second)?;
+    let most = |table: &[i32]| table.iter().map(|it| i64::from(*it).abs()).max().unwrap_or(0);
+    let (a_most, b_most) = (most(&a_table), most(&b_table));
+    let (operation, most) = match node.operator {
+        Operator::ADD_TENSOR => (0, a_most + b_most),
+        Operator::SUB_TENSOR => (1, a_most + b_most),
+        _ => (2, a_most.checked_mul(b_most)?),
+    };
+    if most > i64::from(i32::MAX) {
+        return None;
+    }
+    let bytes = a_table.iter().chain(&b_table).flat_map(|value| value.to_le_bytes()).collect();
+    let call = RescaledArithmeticArgs {
+        a,
+        b,
+        tables: constant(rewriter, ScalarType::Char, bytes),
+        operation: int(rewriter, operation),
+        scale: double(rewriter, rescale.factor()?),
+        zero_point: int(rewriter, rescale.output_zp),
+        out,
+    };
+    rewriter.call_if_taken(Operator::RESCALED_ARITHMETIC, &call.inputs(), out, takes)
+}
+
 /// A sum, difference or product of two rescaled tensors.
 fn arithmetic(
     rewriter: &mut Rewriter<'_, '_>,
@@ -418,6 +531,9 @@ fn arithmetic(
 ) -> Option<()> {
     if let Some((input, table)) = function_of_one(rewriter, rescale, node, out) {
         return lookup(rewriter, input, table, out, takes);
+    }
+    if exact_arithmetic(rewriter, rescale, node, out, takes).is_some() {
+        return Some(());
     }
     let &[first, second, ..] = inputs(node) else { return None };
     let (a, a_zero, a_scale) = operand(rewriter, first)?;
@@ -481,6 +597,13 @@ fn arithmetic(
 const AWAY_FROM_ZERO: f64 = 1.0 + 1.0 / (1u64 << 20) as f64;
 const MAX_WINDOW: usize = 1 << 11;
 
+/// TOSA's reciprocal of a number of values, a multiplier and a shift.
+fn reciprocal(count: usize) -> f64 {
+    let bits = count.saturating_sub(1).checked_ilog2().map_or(0, |log| log + 1);
+    let multiplier = (((1u64 << 30) + 1) << bits) / count.max(1) as u64;
+    multiplier as f64 / (1u64 << (30 + bits)) as f64
+}
+
 /// Average pooling: without padding a depthwise convolution whose weights are ones, otherwise in
 /// floating point.
 pub(super) fn averaged(
@@ -512,20 +635,28 @@ pub(super) fn averaged(
     let sizes = [vec![batch, channels, height, width], vec![batch, channels, tall, wide]];
     if [top, bottom, left, right] == [0; 4] {
         let ones = constant_tensor(ScalarType::Char, vec![1; count.checked_mul(channels)?]);
-        let sums = Sums {
+        let exact = Sums {
             kind: Kind::Depthwise,
             weights: Tensor { sizes: vec![window[0], window[1], channels], ..ones },
             kernel: window,
             groups: channels,
             pad: [0, 0],
-            scales: vec![f64::from((AWAY_FROM_ZERO / count as f64) as f32); channels],
+            scales: vec![reciprocal(count); channels],
             bias: vec![0.0; channels],
             zero: zeros[0],
+            is_exact: true,
         };
         let one = ints(rewriter, &[1, 1]);
         let [from, made] = sizes.clone();
         let ends = [(call.input, from), (call.out, made)];
-        if sums.add(rewriter, zeros[1], ends, [call.stride, one], takes).is_some() {
+        let steps = [call.stride, one];
+        let added = exact.add_exactly(rewriter, zeros[1], ends.clone(), steps, takes);
+        if added.is_some() {
+            return added;
+        }
+        let scales = vec![AWAY_FROM_ZERO / count as f64; channels];
+        let sums = Sums { scales, is_exact: false, ..exact };
+        if sums.add(rewriter, zeros[1], ends, steps, takes).is_some() {
             return Some(());
         }
     }

@@ -4,10 +4,20 @@ use crate::passes::verify::verify;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Runs the pass for a processor that supports all calls, and returns the operators.
+/// Runs the pass for a processor that supports all calls but the exact ones, and returns the
+/// operators.
 fn run_on(source: &str) -> (Vec<&'static str>, usize) {
+    run_if(source, |graph, node| !is_exact(graph, node))
+}
+
+/// The same for a processor that supports exact calls, too.
+fn run_exactly(source: &str) -> Vec<&'static str> {
+    run_if(source, |_, _| true).0
+}
+
+fn run_if(source: &str, takes: impl Fn(&Graph<'_>, &Node) -> bool) -> (Vec<&'static str>, usize) {
     let mut graph = text::parse(source);
-    let changes = run(&mut graph, &mut |_, _| true);
+    let changes = run(&mut graph, &mut |graph, node| takes(graph, node));
     crate::passes::dead::run(&mut graph);
     verify(&graph).unwrap();
     (text::operators(&graph), changes)
@@ -32,6 +42,46 @@ fn a_layer_and_its_rescaling_become_one_call() {
     let (operators, changes) = run_on(&CONVOLUTION.replace("ZERO", "1"));
     assert_eq!(operators, ["tosa.conv2d.default", "tosa.rescale.default"]);
     assert_eq!(changes, 0);
+}
+
+/// The constants of the only call of an operator, as the sums of their two rows.
+fn sums_of_rows(graph: &Graph<'_>, id: ValueId) -> Vec<f64> {
+    let Value::Tensor(Tensor { sizes, data: Some(data), .. }) = graph.values.get(id).unwrap()
+    else {
+        panic!("not a constant");
+    };
+    assert_eq!(sizes[0], 2);
+    let values: Vec<f64> = decode(ScalarType::Float, data).unwrap().collect();
+    let (high, low) = values.split_at(sizes[1]);
+    high.iter().zip(low).map(|(high, low)| high + low).collect()
+}
+
+#[test]
+fn exact_layers_have_scales_and_biases_of_two_rows() {
+    // More bits than `f32` has.
+    let source = CONVOLUTION
+        .replace("ZERO", "0")
+        .replace("= 1073741824", "= 1234567891")
+        .replace("= 5", "= 123456789");
+    let mut graph = text::parse(&source);
+    run(&mut graph, &mut |_, _| true);
+    let layer = graph.nodes.iter().find(|node| node.operator == Operator::ET_VK_Q8TA_CONV2D);
+    let call = Q8taConv2dArgs::of(layer.unwrap()).unwrap();
+    let scale = 1_234_567_891.0 / (1u64 << 35) as f64;
+    assert_eq!(sums_of_rows(&graph, call.weight_scales), [scale; 3]);
+    assert_eq!(sums_of_rows(&graph, call.bias), [123_456_789.0; 3]);
+    // Double rounding is not that of one shift, if the shift exceeds 31.
+    let double = source.replace("0, 7, true, false", "0, 7, true, true");
+    let mut graph = text::parse(&double);
+    let mut has_exact = false;
+    run(&mut graph, &mut |graph, node| {
+        has_exact |= is_exact(graph, node);
+        true
+    });
+    assert_eq!(
+        (has_exact, text::operators(&graph) != text::operators(&text::parse(&double))),
+        (false, true)
+    );
 }
 
 #[test]
@@ -59,6 +109,16 @@ fn sums_of_rescaled_tensors_become_one_call() {
         ("aten.mul.Tensor(a, b)", "torchlet.q8ta_mul"),
     ] {
         assert_eq!(run_on(&source.replace("OPERATOR", operator)), (vec![expected], 1));
+    }
+    // Exactly, as functions of int8 values to int32.
+    for operator in
+        ["aten.add.Tensor(a, b, 1)", "aten.sub.Tensor(a, b, 1)", "aten.mul.Tensor(a, b)"]
+    {
+        let found = run_exactly(&source.replace("OPERATOR", operator));
+        let is_sum = !operator.contains("mul");
+        // 2^20 times the values: their product exceeds int32.
+        let expected = if is_sum { "torchlet.rescaled_arithmetic" } else { "torchlet.q8ta_mul" };
+        assert_eq!(found, [expected], "{operator}");
     }
     // Unsigned inputs have other values.
     let unsigned =

@@ -3,7 +3,7 @@
 use super::{channel, convolve, pack, packed_len, padded, serves, workspace_len};
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::int8::windows::Windows;
-use crate::compute::int8::{Range, Requantize};
+use crate::compute::int8::{Exact, Range, Requantize};
 use crate::compute::simd::{Dots, Tier};
 use crate::compute::split::Serial;
 use crate::compute::testing::Noise;
@@ -56,7 +56,8 @@ fn compare(tier: Tier, parallel: &dyn Parallel, batch: usize, group: usize, nois
         scales[index] = scale_of(channel(group, index));
         bias[index] = bias_of(channel(group, index));
     }
-    let columns = Requantize { start: &start, scales: &scales, bias: &bias, range: RANGE };
+    let columns =
+        Requantize { start: &start, scales: &scales, bias: &bias, range: RANGE, exact: None };
     let mut workspace = vec![f32::NAN; workspace_len(parallel.threads(), &windows).unwrap()];
     let mut made = vec![77; batch * windows.count() * channels];
     let context = Context { tier, parallel };
@@ -66,7 +67,18 @@ fn compare(tier: Tier, parallel: &dyn Parallel, batch: usize, group: usize, nois
         let at = at * axes[dim].stride() + tap * axes[dim].dilation();
         at.checked_sub(axes[dim].padding()).filter(|at| *at < size[dim])
     };
+    let all = padded(channels);
+    let multipliers: Vec<i32> = (0..all).map(|_| (1 << 30) + noise.below(4) as i32).collect();
+    let shifts: Vec<i32> = (0..all).map(|index| 37 + index as i32 % 5).collect();
+    let factor = |index: usize| f64::from(multipliers[index]) / 2f64.powi(shifts[index]);
+    let factors: Vec<f32> = (0..all).map(|index| factor(index) as f32).collect();
+    let exact = Some(Exact { multipliers: &multipliers, shifts: &shifts });
+    let bias = vec![0.0; all];
+    let exactly = Requantize { start: &start, scales: &factors, bias: &bias, range: RANGE, exact };
+    let mut made_exactly = made.clone();
+    convolve(context, pictures_of, packed, &exactly, &mut made_exactly, &mut workspace).unwrap();
     for (at, made) in made.iter().enumerate() {
+        let exactly = made_exactly[at];
         let (output, at) = (at % channels, at / channels);
         let (x, at) = (at % windows.output[1], at / windows.output[1]);
         let (y, image) = (at % windows.output[0], at / windows.output[0]);
@@ -84,6 +96,12 @@ fn compare(tier: Tier, parallel: &dyn Parallel, batch: usize, group: usize, nois
         let wanted = number.round_ties_even() + RANGE.zero as f32;
         let wanted = wanted.clamp(RANGE.low.into(), RANGE.high.into()) as i8;
         assert_eq!(*made, wanted, "{groups} of {group}, {windows:?}: {image} {y} {x} {output}");
+        let index = (0..all).find(|index| channel(group, *index) == output).unwrap();
+        let (multiplier, shift) = (i64::from(multipliers[index]), shifts[index]);
+        let number = (i64::from(sum) * multiplier + (1 << (shift - 1))) >> shift;
+        let wanted = number + i64::from(RANGE.zero);
+        let wanted = wanted.clamp(RANGE.low.into(), RANGE.high.into()) as i8;
+        assert_eq!(exactly, wanted, "{groups} of {group}, {windows:?}: {image} {y} {x} {output}");
     }
     assert_eq!(
         convolve(context, pictures_of, packed, &columns, &mut made, &mut []),

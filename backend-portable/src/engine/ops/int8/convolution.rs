@@ -526,7 +526,7 @@ struct Depthwise<'p> {
 impl Step for Depthwise<'_> {
     fn workspace(&self, _: Tier, _: usize) -> usize {
         let channels = depthwise::padded(self.windows.input[2]);
-        channels.saturating_mul(3).saturating_add(channels / 4)
+        self.columns.words(channels).saturating_add(channels / 4)
     }
 
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {

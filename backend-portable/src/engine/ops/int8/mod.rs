@@ -9,11 +9,11 @@ pub(super) use convolution::{convolution, dynamic, transposed};
 use super::elementwise::as_stored;
 use super::moves::{Copy, channels_last, channels_last_order};
 use crate::compute::gemm::ShapeMismatch;
-use crate::compute::int8::elementwise::{self, Scaled};
+use crate::compute::int8::elementwise::{self, Operation, Scaled, TABLE_LEN};
 use crate::compute::int8::left::Left;
 use crate::compute::int8::matmul::{gemm, workspace_len};
 use crate::compute::int8::windows::Windows;
-use crate::compute::int8::{Range, Requantize, pack};
+use crate::compute::int8::{Exact, Range, Requantize, pack};
 use crate::compute::simd::{Dots, Tier};
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::packed::{Constant, Form};
@@ -25,7 +25,7 @@ use torchlet_core::rules::window::{Window, pooling, windows};
 use torchlet_graph::graph::{Value, ValueId};
 use torchlet_graph::operators::{
     DequantizePerTensorArgs, LookupArgs, MaxPoolArgs, Q8taAddArgs, Q8taLinearArgs, Q8taReluArgs,
-    QuantizePerTensorArgs, QuantizedConvolution,
+    QuantizePerTensorArgs, QuantizedConvolution, RescaledArithmeticArgs,
 };
 
 /// Supported zero points. In this range, no kernel overflows.
@@ -85,6 +85,11 @@ struct Columns {
     from: Scaled,
     scale: f32,
     range: Range,
+    /// Whether results are exact: scales and biases then have two rows, whose sums are the values,
+    /// and biases count units of the accumulator.
+    is_exact: bool,
+    /// Number of output channels.
+    channels: usize,
     /// Offset of the scales in the second input buffer, and of the optional bias in the third.
     scales: usize,
     bias: Option<usize>,
@@ -117,21 +122,32 @@ impl Columns {
         let mut range = range(builder, to.zero, activation)?;
         let [min, max] = builder.take_epilogue().only_limits()?;
         range.limit(min, max);
+        let is_exact = is_exact(builder, scales, count)?;
+        if is_exact && [from.scale, to.scale] != [1.0; 2] {
+            return Err("exact scales with other scales of the input or output".to_owned());
+        }
         let scales = builder.view(scales)?;
         let mut reads = Vec::from([builder.contiguous(&scales)?]);
         if let Some(bias) = builder.optional(bias)? {
             reads.push(builder.contiguous(&bias)?);
         }
-        if reads.iter().any(|view| view.sizes != [count]) {
+        let sizes: &[usize] = if is_exact { &[2, count] } else { &[count] };
+        if reads.iter().any(|view| view.sizes != sizes) {
             return Err("weight scales or bias: expected an element per output channel".to_owned());
         }
         let at = |index: usize| reads.get(index).map(|view| view.offset);
         let (scales, bias) = (at(0).unwrap_or(0), at(1));
-        Ok((Columns { from, scale: to.scale, range, scales, bias }, reads))
+        let (scale, channels) = (to.scale, count);
+        Ok((Columns { from, scale, range, is_exact, channels, scales, bias }, reads))
     }
 
-    /// Computes the requantization parameters of packed columns, in a workspace of three words per
-    /// column. `channel` maps a packed column to its output channel. Also returns the rest of the
+    /// Words of workspace for this many packed columns.
+    fn words(&self, columns: usize) -> usize {
+        columns.saturating_mul(if self.is_exact { 5 } else { 3 })
+    }
+
+    /// Computes the requantization parameters of packed columns, in a workspace of
+    /// [`words`](Self::words). `channel` maps a packed column to its output channel. Also returns the rest of the
     /// workspace.
     fn fill<'w>(
         &self,
@@ -153,6 +169,31 @@ impl Columns {
         let (bias, rest) = rest.split_at_mut_checked(count).ok_or(ShapeMismatch)?;
         let start: &mut [i32] = bytemuck::cast_slice_mut(start);
         let zero = self.from.zero + offset;
+        if self.is_exact {
+            let (multipliers, rest) = rest.split_at_mut_checked(count).ok_or(ShapeMismatch)?;
+            let (shifts, rest) = rest.split_at_mut_checked(count).ok_or(ShapeMismatch)?;
+            let multipliers: &mut [i32] = bytemuck::cast_slice_mut(multipliers);
+            let shifts: &mut [i32] = bytemuck::cast_slice_mut(shifts);
+            let both = |given: &[f32], channel: usize| {
+                let row = |row: usize| given.get(row * self.channels + channel).copied();
+                row(0).zip(row(1)).map(|(high, low)| f64::from(high) + f64::from(low))
+            };
+            for (column, sum) in sums.iter().enumerate() {
+                let channel = channel(column);
+                // Columns of padding have no channel.
+                let own = both(scales_given, channel).filter(|_| channel < self.channels);
+                let own = own.unwrap_or(0.0);
+                let bias_of_channel = both(bias_given, channel).unwrap_or(0.0);
+                let (multiplier, shift) = Exact::factor(own).unwrap_or((0, 1));
+                start[column] = (bias_of_channel as i32).wrapping_sub(zero.wrapping_mul(*sum));
+                scales[column] = own as f32;
+                bias[column] = 0.0;
+                multipliers[column] = multiplier;
+                shifts[column] = shift;
+            }
+            let exact = Some(Exact { multipliers, shifts });
+            return Ok((Requantize { start, scales, bias, range: self.range, exact }, rest));
+        }
         let slots = start.iter_mut().zip(scales.iter_mut()).zip(bias.iter_mut()).zip(sums);
         for (column, (((start, scale), bias), sum)) in slots.enumerate() {
             let channel = channel(column);
@@ -163,7 +204,22 @@ impl Columns {
             *start = units.wrapping_sub(zero.wrapping_mul(*sum));
             *bias = rest / self.scale;
         }
-        Ok((Requantize { start, scales, bias, range: self.range }, rest))
+        Ok((Requantize { start, scales, bias, range: self.range, exact: None }, rest))
+    }
+}
+
+/// Whether a call states exact scales of `count` channels: constants of two rows, whose sums are
+/// factors of [`Exact`].
+fn is_exact(builder: &Builder<'_, '_>, scales: ValueId, count: usize) -> Result<bool, Refusal> {
+    if builder.sizes(scales)? != [2, count] {
+        return Ok(false);
+    }
+    let values = builder.plain_numbers(scales).ok_or("exact scales that are no constants")?;
+    let (high, low) = values.split_at_checked(count).ok_or("scales with less data")?;
+    let sums = high.iter().zip(low).map(|(high, low)| f64::from(*high) + f64::from(*low));
+    match sums.into_iter().all(|scale| Exact::factor(scale).is_some()) {
+        true => Ok(true),
+        false => Err("exact scales of more than 31 bits, or not from 2^-32 to 2^30".to_owned()),
     }
 }
 
@@ -253,7 +309,8 @@ impl Matmul<'_> {
 
 impl Step for Matmul<'_> {
     fn workspace(&self, tier: Tier, threads: usize) -> usize {
-        let columns = pack::padded(self.shape[1]).saturating_mul(self.blocks).saturating_mul(3);
+        let columns = pack::padded(self.shape[1]).saturating_mul(self.blocks);
+        let columns = self.columns.words(columns);
         let (left, dots) = (self.left(&[]), Dots::of(tier));
         columns.saturating_add(workspace_len(threads, self.rows, self.shape, &left, dots))
     }
@@ -371,17 +428,45 @@ pub(super) fn lookup(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
 pub(super) fn add(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let alpha = builder.number(Q8taAddArgs::of(args)?.alpha)? as f32;
     let of_two = |at, from, scale, range| Elementwise::Add { at, from, alpha, scale, range };
-    binary(builder, args, of_two)
+    affine(builder, args, of_two)
 }
 
 /// Lowers `q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)`.
 pub(super) fn mul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    binary(builder, args, |at, from, scale, range| Elementwise::Mul { at, from, scale, range })
+    affine(builder, args, |at, from, scale, range| Elementwise::Mul { at, from, scale, range })
+}
+
+/// Lowers `rescaled_arithmetic(a, b, tables, operation, scale, zero)`.
+pub(super) fn rescaled(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let call = RescaledArithmeticArgs::of(args)?;
+    let operation = match builder.integer(call.operation)? {
+        0 => Operation::Add,
+        1 => Operation::Subtract,
+        2 => Operation::Multiply,
+        other => return Err(std::format!("operation {other}; expected 0 to 2")),
+    };
+    let scale = builder.number(call.scale)?;
+    let factor = Exact::factor(scale);
+    let factor = factor.ok_or_else(|| std::format!("a scale of {scale} that is not exact"))?;
+    let zero = i32::from(int8_zero_point(
+        i32::try_from(builder.integer(call.zero_point)?)
+            .map_err(|_| "a zero point out of range")?,
+    )?);
+    let tables = builder.codes(call.tables)?;
+    let tables = builder.contiguous(&tables)?;
+    if tables.sizes != [2 * 4 * TABLE_LEN] {
+        return Err(std::format!("tables: expected 2048 bytes, found shape {:?}", tables.sizes));
+    }
+    let range = range(builder, zero, None)?;
+    let table = tables.offset;
+    let of_two =
+        |[a, b]: [usize; 2]| Elementwise::Rescaled { at: [a, b, table], operation, factor, range };
+    binary(builder, [call.a, call.b, call.out], &[&tables], of_two)
 }
 
 /// Lowers a binary call `a, b, scale, zero, scale, zero, scale, zero`; the last pair belongs to the
 /// result.
-fn binary(
+fn affine(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
     of_two: impl FnOnce([usize; 2], [Scaled; 2], f32, Range) -> Elementwise,
@@ -392,9 +477,20 @@ fn binary(
             args.len()
         ));
     };
-    let (a, b) = (builder.codes(a)?, builder.codes(b)?);
     let from = [scaled(builder, [a_scale, a_zero])?, scaled(builder, [b_scale, b_zero])?];
     let to = scaled(builder, [scale, zero])?;
+    let range = range(builder, to.zero, None)?;
+    binary(builder, [a, b, out], &[], |at| of_two(at, from, to.scale, range))
+}
+
+/// Lowers an element-wise call of two int8 operands, `[a, b, out]`, that also reads `others`.
+fn binary(
+    builder: &mut Builder<'_, '_>,
+    [a, b, out]: [ValueId; 3],
+    others: &[&View],
+    of_two: impl FnOnce([usize; 2]) -> Elementwise,
+) -> Result<(), Refusal> {
+    let (a, b) = (builder.codes(a)?, builder.codes(b)?);
     // At most one of the operands may be broadcast.
     let refusal = "two operands that both broadcast";
     let [a, b] = match b.expanded(&a.sizes) {
@@ -405,8 +501,8 @@ fn binary(
     let a = builder.in_strides(&a, &strides)?;
     let b = builder.in_strides(&b, &strides)?;
     let result = builder.make_of_in_order(&a.sizes, &a.order(), Element::Code)?;
-    let range = range(builder, to.zero, None)?;
-    builder.push(of_two([a.offset, b.offset], from, to.scale, range), &[&a, &b], &result);
+    let reads: Vec<&View> = [&a, &b].into_iter().chain(others.iter().copied()).collect();
+    builder.push(of_two([a.offset, b.offset]), &reads, &result);
     builder.define(out, result)
 }
 
@@ -431,11 +527,12 @@ enum Elementwise {
     Requantize { at: usize, from: Scaled, scale: f32, range: Range },
     Add { at: [usize; 2], from: [Scaled; 2], alpha: f32, scale: f32, range: Range },
     Mul { at: [usize; 2], from: [Scaled; 2], scale: f32, range: Range },
+    Rescaled { at: [usize; 3], operation: Operation, factor: (i32, i32), range: Range },
 }
 
 impl Step for Elementwise {
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
-        let Io { inputs: [first, second, ..], out, context, .. } = io;
+        let Io { inputs: [first, second, third, ..], out, context, .. } = io;
         match *self {
             Elementwise::Quantize { at, scale, range } => {
                 let values = first.get(at..).ok_or(ShapeMismatch)?;
@@ -463,6 +560,16 @@ impl Step for Elementwise {
                     [(int8_from(first, at[0])?, from[0]), (int8_from(second, at[1])?, from[1])];
                 let out = bytemuck::cast_slice_mut(out);
                 elementwise::mul(context, operands, scale, range, out);
+            }
+            Elementwise::Rescaled { at, operation, factor, range } => {
+                let operands = [int8_from(first, at[0])?, int8_from(second, at[1])?];
+                let (words, _) = int8_from(third, at[2])?.as_chunks::<4>();
+                let mut tables = [[0; TABLE_LEN]; 2];
+                for (value, bytes) in tables.iter_mut().flatten().zip(words) {
+                    *value = i32::from_le_bytes(bytes.map(i8::cast_unsigned));
+                }
+                let out = bytemuck::cast_slice_mut(out);
+                elementwise::rescaled(context, operands, &tables, operation, factor, range, out);
             }
         }
         Ok(())

@@ -69,7 +69,7 @@ struct Narrow<'p> {
 
 impl Step for Narrow<'_> {
     fn workspace(&self, _: Tier, threads: usize) -> usize {
-        let columns = narrow::padded(self.windows.input[2]).saturating_mul(3);
+        let columns = self.columns.words(narrow::padded(self.windows.input[2]));
         let rows = narrow::workspace_len(threads, &self.windows).unwrap_or(usize::MAX);
         columns.saturating_add(rows)
     }

@@ -221,6 +221,9 @@ fn floats(b: &Builder<'_, '_>, id: ValueId, count: usize) -> Result<Vec<f64>, Er
     let numbers = data.as_chunks::<4>().0.iter().map(|bytes| f64::from(f32::from_le_bytes(*bytes)));
     let numbers: Vec<f64> = numbers.collect();
     match tensor.scalar_type {
+        ScalarType::Float if tensor.sizes == [2, count] => {
+            Err(Error::unsupported("exact scales and biases of a quantized layer"))
+        }
         ScalarType::Float if numbers.len() >= count => {
             Ok(numbers.into_iter().take(count).collect())
         }
