@@ -20,6 +20,7 @@ pub mod functions;
 mod instructions;
 mod replayed;
 mod spirv;
+mod webgpu;
 
 pub use catalogue::*;
 pub use features::Feature;
