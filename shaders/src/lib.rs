@@ -24,6 +24,7 @@ mod webgpu;
 
 pub use catalogue::*;
 pub use features::Feature;
+pub use webgpu::WebGpuShader;
 
 /// The element type of a tensor in device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

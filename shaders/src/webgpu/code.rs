@@ -222,7 +222,8 @@ impl Code {
         if let Some(id) = self.interned.get(&key) {
             return *id;
         }
-        let same = |it: &&Instruction| it.opcode == opcode && it.operands.get(1..) == Some(operands);
+        let same =
+            |it: &&Instruction| it.opcode == opcode && it.operands.get(1..) == Some(operands);
         // Arrays and structs have decorations, so that equal ones may differ.
         let is_plain = !matches!(opcode, op::TYPE_RUNTIME_ARRAY | op::TYPE_STRUCT);
         let found = self.globals.iter().filter(|_| is_plain).find(same).map(|it| it.operand(0));
@@ -272,7 +273,10 @@ impl Code {
 
     /// Adds a decoration before the first type.
     pub(super) fn decorate(&mut self, opcode: u32, operands: &[u32]) {
-        let at = self.globals.iter().position(|it| (op::FIRST_TYPE..=op::LAST_TYPE).contains(&it.opcode));
+        let at = self
+            .globals
+            .iter()
+            .position(|it| (op::FIRST_TYPE..=op::LAST_TYPE).contains(&it.opcode));
         let at = at.unwrap_or(self.globals.len());
         self.globals.insert(at, Instruction::new(opcode, operands));
     }

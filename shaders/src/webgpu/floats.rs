@@ -25,7 +25,8 @@ pub(super) fn replace_tests(code: &mut Code) {
         let (kind, id, value) = (it.operand(0), it.operand(1), it.operand(2));
         let count = types.get(&value).and_then(|kind| code.vector(*kind)).map_or(1, |it| it.1);
         let bits = code.uints(count);
-        let (mask, infinity) = (code.uint_constant(MAGNITUDE, count), code.uint_constant(INFINITY, count));
+        let (mask, infinity) =
+            (code.uint_constant(MAGNITUDE, count), code.uint_constant(INFINITY, count));
         let (raw, magnitude) = (code.fresh(), code.fresh());
         out.push(Instruction::new(op::BITCAST, &[bits, raw, value]));
         out.push(Instruction::new(op::BITWISE_AND, &[bits, magnitude, raw, mask]));
@@ -139,9 +140,7 @@ fn make(
         (None, Some((kind, parts))) => {
             let parts: Vec<u32> = parts
                 .iter()
-                .map(|part| {
-                    make(code, *part, scalars, composites, variables, (made, out), pointer)
-                })
+                .map(|part| make(code, *part, scalars, composites, variables, (made, out), pointer))
                 .collect();
             let own = code.fresh();
             let operands = [&[*kind, own], parts.as_slice()].concat();

@@ -218,10 +218,7 @@ impl Block {
     }
 }
 
-fn prune_function(
-    function: Vec<Instruction>,
-    constants: &HashMap<u32, u32>,
-) -> Vec<Instruction> {
+fn prune_function(function: Vec<Instruction>, constants: &HashMap<u32, u32>) -> Vec<Instruction> {
     let start = function.iter().position(|it| it.opcode == op::LABEL).unwrap_or(function.len());
     let mut head: Vec<Instruction> = function;
     let mut rest = head.split_off(start);

@@ -83,7 +83,8 @@ pub(super) fn merge(code: &mut Code) -> Result<(), String> {
 fn view(code: &Code, variable: u32, binding: u32) -> Option<View> {
     let pointer = code.global(code.global(variable)?.operand(0))?;
     let block = code.global(pointer.operand(2))?;
-    let array = code.global(block.operands.get(1).copied().filter(|_| block.operands.len() == 2)?)?;
+    let array =
+        code.global(block.operands.get(1).copied().filter(|_| block.operands.len() == 2)?)?;
     if array.opcode != op::TYPE_RUNTIME_ARRAY {
         return None;
     }
@@ -118,8 +119,7 @@ fn declare(code: &mut Code, binding: u32, width: u32) -> u32 {
     let block = code.type_of(op::TYPE_STRUCT, &[array]);
     // The first buffer with this type decorates it.
     let is_new = !code.globals.iter().any(|it| {
-        it.opcode == op::DECORATE
-            && (it.operand(0), it.operand(1)) == (block, decoration::BLOCK)
+        it.opcode == op::DECORATE && (it.operand(0), it.operand(1)) == (block, decoration::BLOCK)
     });
     if is_new {
         code.decorate(op::DECORATE, &[array, decoration::ARRAY_STRIDE, 4 * width]);
@@ -300,7 +300,8 @@ fn rewrite(
                 writer.out.push(it);
             }
             _ => {
-                let used = it.values().any(|id| pointers.contains_key(id) || views.contains_key(id));
+                let used =
+                    it.values().any(|id| pointers.contains_key(id) || views.contains_key(id));
                 if used {
                     return Err(format!("a pointer into a buffer in opcode {}", it.opcode));
                 }
