@@ -31,9 +31,17 @@ impl crate::Module {
     /// Returns the module for WebGPU, with a workgroup of this size and these specialisation
     /// constants, from id 3 on. Push constants are in a buffer behind the others.
     ///
+    /// `same` lists pairs of bindings that are the same memory in a dispatch, the lower one first.
+    /// The shader uses only the first of each pair, since WebGPU refuses bindings that overlap.
+    ///
     /// # Errors
     /// The module uses a construct that WGSL lacks.
-    pub fn webgpu(&self, workgroup: [u32; 3], constants: &[u32]) -> Result<WebGpuShader, String> {
+    pub fn webgpu(
+        &self,
+        workgroup: [u32; 3],
+        constants: &[u32],
+        same: &[[u32; 2]],
+    ) -> Result<WebGpuShader, String> {
         let words = match self.push_bytes() {
             0 => self.words(),
             _ => replayed::in_buffer(&self.words(), self.bindings as u32),
@@ -44,15 +52,20 @@ impl crate::Module {
             (0, _) => self.bindings.checked_sub(1),
             _ => Some(self.bindings),
         };
-        rewrite(&words, &values, parameters.map(|binding| binding as u32))
+        rewrite(&words, &values, same, parameters.map(|binding| binding as u32))
     }
 }
 
-fn rewrite(words: &[u32], values: &[u32], parameters: Option<u32>) -> Result<WebGpuShader, String> {
+fn rewrite(
+    words: &[u32],
+    values: &[u32],
+    same: &[[u32; 2]],
+    parameters: Option<u32>,
+) -> Result<WebGpuShader, String> {
     let mut code = Code::parse(words);
     let constants = specialize::specialize(&mut code, values)?;
     specialize::prune(&mut code, &constants);
-    views::merge(&mut code)?;
+    views::merge(&mut code, same)?;
     floats::replace_tests(&mut code);
     floats::replace_constants(&mut code);
     make_writable(&mut code, parameters);
@@ -126,7 +139,7 @@ mod tests {
     fn modules_lose_what_wgsl_lacks() {
         assert!(plain().count() > 60);
         for module in plain() {
-            let shader = module.webgpu([64, 1, 1], &[]).unwrap();
+            let shader = module.webgpu([64, 1, 1], &[], &[]).unwrap();
             let code = code(&shader);
             let name = module.name;
             for it in code.globals.iter().chain(&code.functions) {
@@ -148,14 +161,14 @@ mod tests {
     #[test]
     fn parameters_stay_read_only() {
         for module in plain() {
-            let shader = module.webgpu([64, 1, 1], &[]).unwrap();
+            let shader = module.webgpu([64, 1, 1], &[], &[]).unwrap();
             let code = code(&shader);
             let decorates = |it: &&code::Instruction| it.opcode == op::DECORATE;
             let fixed = code.globals.iter().filter(decorates);
             let fixed = fixed.filter(|it| it.operand(1) == decoration::NON_WRITABLE).count();
             assert_eq!(fixed, usize::from(shader.parameters.is_some()), "{}", module.name);
         }
-        let parameters = |module: Module| module.webgpu([64, 1, 1], &[]).unwrap().parameters;
+        let parameters = |module: Module| module.webgpu([64, 1, 1], &[], &[]).unwrap().parameters;
         assert_eq!(parameters(Binary::MODULE), Some(3));
         assert_eq!(parameters(crate::Gather::REPLAYED.unwrap()), Some(2));
     }
@@ -164,14 +177,14 @@ mod tests {
     fn constants_decide_what_is_left() {
         let words = |input, output| {
             let pipeline = Unary { function: 0, input, output };
-            Unary::MODULE.webgpu([64, 1, 1], &pipeline.constants()).unwrap().words
+            Unary::MODULE.webgpu([64, 1, 1], &pipeline.constants(), &[]).unwrap().words
         };
         let whole = Unary::MODULE.words().len();
         let floats = words(Element::F32, Element::F32);
         let bytes = words(Element::U8, Element::Bool);
         assert!(floats.len() < whole && bytes.len() < whole && floats != bytes);
         // The workgroup size is the entry point's.
-        let sized = Unary::MODULE.webgpu([32, 4, 2], &[]).unwrap();
+        let sized = Unary::MODULE.webgpu([32, 4, 2], &[], &[]).unwrap();
         let sizes = Code::parse(&sized.words);
         let mode = sizes.globals.iter().find(|it| it.opcode == op::EXECUTION_MODE).unwrap();
         assert_eq!(mode.operands[1..], [17, 32, 4, 2]);
@@ -184,7 +197,7 @@ mod tests {
             let mut constants = vec![0; 32];
             constants[0] = output as u32;
             constants[1] = output as u32;
-            let shader = crate::MatmulSum::MODULE.webgpu([64, 1, 1], &constants).unwrap();
+            let shader = crate::MatmulSum::MODULE.webgpu([64, 1, 1], &constants, &[]).unwrap();
             let code = code(&shader);
             let all = code.functions.iter();
             let range = op::FIRST_ATOMIC..=op::LAST_ATOMIC;
@@ -195,14 +208,26 @@ mod tests {
     }
 
     #[test]
+    fn the_same_memory_has_one_binding() {
+        let shader = |same: &[[u32; 2]]| Binary::MODULE.webgpu([64, 1, 1], &[], same).unwrap();
+        assert_eq!(shader(&[]).buffers, [0, 1, 2, 3]);
+        // In place, of a tensor with itself, and both.
+        assert_eq!(shader(&[[0, 2]]).buffers, [0, 1, 3]);
+        assert_eq!(shader(&[[0, 1]]).buffers, [0, 2, 3]);
+        let all = shader(&[[0, 1], [0, 2]]);
+        assert_eq!((all.buffers.as_slice(), all.parameters), (&[0, 3][..], Some(3)));
+        assert_eq!(bindings(&code(&all)).len(), 2);
+    }
+
+    #[test]
     fn truncated_modules_do_not_panic() {
         for module in [Binary::MODULE, Unary::MODULE] {
             let words = module.words();
             for end in (0..words.len()).step_by(7) {
-                let _ = rewrite(&words[..end], &[64, 1, 1], Some(3));
+                let _ = rewrite(&words[..end], &[64, 1, 1], &[[0, 2]], Some(3));
             }
         }
-        let _ = rewrite(&[0; 9], &[], None);
-        assert!(rewrite(&Unary::MODULE.words(), &[], None).is_err(), "no workgroup size");
+        let _ = rewrite(&[0; 9], &[], &[], None);
+        assert!(rewrite(&Unary::MODULE.words(), &[], &[], None).is_err(), "no workgroup size");
     }
 }

@@ -3,7 +3,7 @@
 //! Shaders view the same buffer as an array of words, of pairs and of quads of words, as variables
 //! with the same binding. WGSL has one variable per binding. Here, it is an array of quads, whose
 //! words are accessed as the elements of a vector; or an array of words, if words are accessed by
-//! atomic operations.
+//! atomic operations. Bindings that are the same memory also get one variable.
 
 use super::code::{Code, Instruction, STORAGE_BUFFER, decoration, op};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -36,8 +36,12 @@ struct Pointer {
     component: Option<u32>,
 }
 
-/// Merges the variables of each buffer.
-pub(super) fn merge(code: &mut Code) -> Result<(), String> {
+/// Merges the variables of each buffer. `same` lists pairs of bindings that are the same buffer.
+pub(super) fn merge(code: &mut Code, same: &[[u32; 2]]) -> Result<(), String> {
+    let first = |binding: u32| {
+        let pair = same.iter().find(|[_, other]| *other == binding);
+        pair.map_or(binding, |[first, _]| *first)
+    };
     let bindings: HashMap<u32, u32> = code
         .globals
         .iter()
@@ -47,10 +51,13 @@ pub(super) fn merge(code: &mut Code) -> Result<(), String> {
     let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for it in code.globals.iter().filter(|it| it.opcode == op::VARIABLE) {
         if let Some(binding) = bindings.get(&it.operand(1)) {
-            groups.entry(*binding).or_default().push(it.operand(1));
+            groups.entry(first(*binding)).or_default().push(it.operand(1));
         }
     }
-    groups.retain(|_, variables| variables.len() > 1);
+    let is_moved = |binding: u32, variable: &u32| bindings.get(variable) != Some(&binding);
+    groups.retain(|binding, variables| {
+        variables.len() > 1 || variables.iter().any(|variable| is_moved(*binding, variable))
+    });
     let mut views = HashMap::new();
     for (binding, variables) in &groups {
         for variable in variables {
