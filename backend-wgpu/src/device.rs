@@ -5,7 +5,7 @@ use crate::limits::{lacking, plan_limits};
 use crate::pipelines::Pipelines;
 use crate::wait::wait;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use torchlet_gpu::SharedWeights;
 use torchlet_gpu::device::{Device, DeviceFeatures, DeviceKind};
@@ -16,8 +16,8 @@ pub const DEVICE_VARIABLE: &str = "TORCHLET_WEBGPU_DEVICE";
 /// The default timeout of a run on a GPU.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The interval at which a waiting thread checks for cancellation.
-const CANCEL_INTERVAL: Duration = Duration::from_millis(5);
+/// The interval at which a waiting thread checks for cancellation, and lets others wait.
+const INTERVAL: Duration = Duration::from_millis(1);
 
 /// The options for opening a device.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +52,9 @@ pub(crate) struct Context {
     limits: wgpu::Limits,
     busy: usize,
     timeout: Duration,
+    /// Held while work is submitted and while the device is polled: wgpu panics if a thread handles
+    /// the end of a submission that another one waits for.
+    polling: Mutex<()>,
     /// Why the device is lost.
     lost: Arc<Mutex<Option<String>>>,
 }
@@ -181,6 +184,7 @@ impl Context {
             weights: SharedWeights::default(),
             limits,
             timeout,
+            polling: Mutex::new(()),
             lost,
         }))
     }
@@ -243,6 +247,17 @@ impl Context {
         }
     }
 
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.polling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Submits commands, and all writes to buffers before them.
+    pub(crate) fn submit(&self, encoder: Option<wgpu::CommandEncoder>) -> wgpu::SubmissionIndex {
+        let commands = encoder.map(wgpu::CommandEncoder::finish);
+        let _only = self.alone();
+        self.queue.submit(commands)
+    }
+
     /// Waits for a submission, unless the run is cancelled.
     pub(crate) fn wait_for(
         &self,
@@ -255,7 +270,7 @@ impl Context {
             let left = self.timeout.saturating_sub(start.elapsed());
             let wait = wgpu::PollType::Wait {
                 submission_index: Some(submission.clone()),
-                timeout: Some(left.min(CANCEL_INTERVAL)),
+                timeout: Some(left.min(INTERVAL)),
             };
             match self.poll(wait)? {
                 Some(()) => return self.works(),
@@ -271,6 +286,7 @@ impl Context {
 
     /// Polls the device; `None` if the time passed.
     fn poll(&self, how: wgpu::PollType) -> Result<Option<()>, Error> {
+        let _only = self.alone();
         // wgpu panics if the device is lost while it is polled.
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(how))) {
             Ok(Ok(_)) => Ok(Some(())),
@@ -305,7 +321,7 @@ impl Context {
                 break mapped;
             }
             self.works()?;
-            let timeout = Some(CANCEL_INTERVAL);
+            let timeout = Some(INTERVAL);
             self.poll(wgpu::PollType::Wait { submission_index: None, timeout })?;
             if start.elapsed() > self.timeout {
                 self.set_lost("mapping a buffer exceeded its time".to_owned());

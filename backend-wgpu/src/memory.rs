@@ -140,7 +140,7 @@ impl Memory {
         let submission = self.context.checked("reading state", || {
             let mut encoder = self.context.device.create_command_encoder(&Default::default());
             encoder.copy_buffer_to_buffer(&from.buffer, from.offset, &staging, 0, size);
-            self.context.queue.submit([encoder.finish()])
+            self.context.submit(Some(encoder))
         })?;
         self.context.wait_for(&submission, &|| false)?;
         self.context
@@ -161,7 +161,7 @@ impl Memory {
         to_staging(&state.info, source, &mut bytes, &Serial)?;
         self.context.checked("writing state", || {
             self.context.queue.write_buffer(&to.buffer, to.offset, &bytes);
-            self.context.queue.submit([]);
+            self.context.submit(None);
         })
     }
 }

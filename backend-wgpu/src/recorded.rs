@@ -127,7 +127,7 @@ impl Recorded {
                 }
             }
             memory.copy_outputs(&mut encoder);
-            context.queue.submit([encoder.finish()])
+            context.submit(Some(encoder))
         })
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn upload(
                 context.queue.write_buffer(buffer, from, memory.get(range).unwrap_or_default());
             }
             // Frees the staging memory of the queue.
-            context.queue.submit([]);
+            context.submit(None);
         })?;
         let word = (start + bytes) / WORD * WORD;
         let tail = memory.get((word - begin) as usize..).unwrap_or_default().to_vec();
