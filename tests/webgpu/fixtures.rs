@@ -19,24 +19,49 @@ fn delegated(wanted: fn(&Fixture) -> bool) -> Vec<Fixture> {
     all
 }
 
-/// Checks fixtures against PyTorch's outputs, with the tolerances of the Vulkan tests.
-fn check_delegated(backend: WebGpuBackend, fixtures: &[Fixture]) {
+/// Checks fixtures against PyTorch's outputs, with the tolerances of the Vulkan tests. Calls that the
+/// device cannot run are on the CPU; returns the numbers of calls on the device and on the CPU.
+fn check_delegated(backend: WebGpuBackend, fixtures: &[Fixture]) -> [usize; 2] {
     let backend = Arc::new(backend);
-    let cases = AtomicUsize::new(0);
+    let [cases, device, host] = [(); 3].map(|()| AtomicUsize::new(0));
     let failures = check_all(fixtures, |fixture| {
         let builder = on_device().backend(backend.clone()).threads(1);
         let module = open(fixture, builder).map_err(|error| error.to_string())?;
+        for method in module.plan().iter().flat_map(|plan| &plan.methods) {
+            let there = method.on_device();
+            device.fetch_add(there, Ordering::Relaxed);
+            host.fetch_add(method.calls.len() - there, Ordering::Relaxed);
+            if there < method.calls.len() {
+                let all = method.calls.len();
+                println!("{}: {there} of {all} calls on the device", fixture.file);
+            }
+        }
         cases.fetch_add(check(&mut module.share(), &module, fixture)?, Ordering::Relaxed);
         Ok(())
     });
-    let cases = cases.into_inner();
-    println!("{cases} cases of {} files; {} pipelines", fixtures.len(), backend.pipelines());
+    let [cases, device, host] = [cases, device, host].map(AtomicUsize::into_inner);
+    println!(
+        "{cases} cases of {} files; {device} calls on the device, {host} on the CPU; {} pipelines",
+        fixtures.len(),
+        backend.pipelines()
+    );
     assert!(failures.is_empty(), "{} files differ:\n{}", failures.len(), failures.join("\n"));
+    [device, host]
 }
 
 #[test]
 fn webgpu_outputs_match_pytorch() {
     if device_is_there() {
         check_delegated(WebGpuBackend::new(), &delegated(|_| true));
+    }
+}
+
+/// The limits are those of every WebGPU device, and so of browsers, and kernels are chosen as for a
+/// large GPU.
+#[test]
+fn webgpu_kernels_of_large_devices_respect_the_limits_of_browsers() {
+    if device_is_there() {
+        let backend = WebGpuBackend::builder().default_limits().busy_invocations(1 << 16).build();
+        check_delegated(backend, &delegated(|fixture| fixture.kind != "model"));
     }
 }
