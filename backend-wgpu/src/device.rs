@@ -28,6 +28,8 @@ pub(crate) struct Options {
     pub(crate) timeout: Option<Duration>,
     /// The limits to request instead of the adapter's, for tests.
     pub(crate) limits: Option<wgpu::Limits>,
+    /// Whether to refuse dispatches with overlapping buffers, as browsers do, for tests.
+    pub(crate) refuses_overlaps: bool,
     /// The number of invocations that saturate the device, for tests.
     pub(crate) busy: Option<usize>,
 }
@@ -49,6 +51,7 @@ pub(crate) struct Context {
     pub(crate) pipelines: Pipelines,
     /// The shared weights of the graphs on this device.
     pub(crate) weights: SharedWeights<wgpu::Buffer>,
+    pub(crate) refuses_overlaps: bool,
     limits: wgpu::Limits,
     busy: usize,
     timeout: Duration,
@@ -182,6 +185,7 @@ impl Context {
             queue,
             pipelines: Pipelines::default(),
             weights: SharedWeights::default(),
+            refuses_overlaps: options.refuses_overlaps,
             limits,
             timeout,
             polling: Mutex::new(()),

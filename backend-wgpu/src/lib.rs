@@ -86,10 +86,12 @@ impl WebGpuBackendBuilder {
         self
     }
 
-    /// Requests only the limits that every WebGPU device supports, as in a browser. For tests.
+    /// Requests only the limits that every WebGPU device supports, and refuses what only browsers
+    /// refuse. For tests.
     #[doc(hidden)]
-    pub fn default_limits(mut self) -> Self {
+    pub fn as_browsers(mut self) -> Self {
         self.options.limits = Some(wgpu::Limits::default());
+        self.options.refuses_overlaps = true;
         self
     }
 

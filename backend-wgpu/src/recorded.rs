@@ -206,25 +206,34 @@ fn dispatch(
     limits.check_tensor(name, largest)?;
     limits.check_workgroups(name, groups)?;
     let pipeline = context.pipelines.get(context, key)?;
-    let entry = |binding: u32, buffer, offset, size| wgpu::BindGroupEntry {
-        binding,
-        resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-            buffer,
-            offset,
-            size: std::num::NonZeroU64::new(size),
-        }),
-    };
     // The parameters come after the tensors. Only what the shader uses with its constants is bound.
     let tensors = (0..).zip(bindings).map(|(at, it)| {
         // A binding for several tensors is as large as the largest.
         let others = key.same.iter().filter(|[first, _]| *first == at);
         let others = others.filter_map(|[_, other]| bindings.get(*other as usize));
         let size = others.map(|other| other.size).fold(it.size, u64::max);
-        entry(at, &it.buffer, it.offset, size)
+        (at, Binding { size, ..it.clone() })
     });
-    let parameters = push.map(|[offset, size]| entry(bindings.len() as u32, pushed, offset, size));
-    let mut entries: Vec<_> = tensors.chain(parameters).collect();
-    entries.retain(|entry| pipeline.bindings.contains(&entry.binding));
+    let parameters = push.map(|[offset, size]| {
+        let buffer = pushed.clone();
+        (bindings.len() as u32, Binding { buffer, offset, size, written: false })
+    });
+    let mut bound: Vec<(u32, Binding<wgpu::Buffer>)> = tensors.chain(parameters).collect();
+    bound.retain(|(at, _)| pipeline.bindings.contains(at));
+    if context.refuses_overlaps {
+        check_overlaps(name, &bound)?;
+    }
+    let entries: Vec<_> = bound
+        .iter()
+        .map(|(binding, it)| wgpu::BindGroupEntry {
+            binding: *binding,
+            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: &it.buffer,
+                offset: it.offset,
+                size: std::num::NonZeroU64::new(it.size),
+            }),
+        })
+        .collect();
     let bindings = context.checked("binding buffers", || {
         context.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(name),
@@ -233,6 +242,19 @@ fn dispatch(
         })
     })?;
     Ok(Recording::Dispatch { pipeline, bindings, groups })
+}
+
+/// Refuses bindings that overlap, as browsers do.
+fn check_overlaps(shader: &str, bound: &[(u32, Binding<wgpu::Buffer>)]) -> Result<(), Error> {
+    for (index, (at, own)) in bound.iter().enumerate() {
+        let mut others = bound.iter().skip(index + 1);
+        if let Some((other, _)) = others.find(|(_, it)| own.overlaps(it)) {
+            return Err(Error::Plan(torchlet_gpu::Error::Unsupported(format!(
+                "shader {shader}: buffers {at} and {other} overlap, which WebGPU refuses"
+            ))));
+        }
+    }
+    Ok(())
 }
 
 /// Copies within one buffer go through another one.

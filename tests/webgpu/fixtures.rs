@@ -1,6 +1,6 @@
 //! The fixtures lowered for Vulkan match PyTorch's outputs through WebGPU.
 
-use crate::common::{Fixture, check, check_all, fixtures, open};
+use crate::common::{Fixture, check, check_all, check_programs, fixtures, open, programs_for_gpus};
 use crate::{device_is_there, on_device};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,7 +61,17 @@ fn webgpu_outputs_match_pytorch() {
 #[test]
 fn webgpu_kernels_of_large_devices_respect_the_limits_of_browsers() {
     if device_is_there() {
-        let backend = WebGpuBackend::builder().default_limits().busy_invocations(1 << 16).build();
+        let backend = WebGpuBackend::builder().as_browsers().busy_invocations(1 << 16).build();
         check_delegated(backend, &delegated(|fixture| fixture.kind != "model"));
     }
+}
+
+#[test]
+fn webgpu_matches_pytorch_whatever_a_program_was_exported_for() {
+    if !device_is_there() {
+        return;
+    }
+    check_programs(&programs_for_gpus(), |fixture: &Fixture, _| {
+        open(fixture, on_device().threads(1)).map_err(|error| error.to_string())
+    });
 }
