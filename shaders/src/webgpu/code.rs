@@ -56,6 +56,8 @@ pub(super) mod op {
     pub(crate) const LOGICAL_AND: u32 = 167;
     pub(crate) const LOGICAL_NOT: u32 = 168;
     pub(crate) const SELECT: u32 = 169;
+    pub(crate) const F_ORD_EQUAL: u32 = 180;
+    pub(crate) const F_UNORD_NOT_EQUAL: u32 = 183;
     pub(crate) const I_EQUAL: u32 = 170;
     pub(crate) const I_NOT_EQUAL: u32 = 171;
     pub(crate) const U_GREATER_THAN: u32 = 172;

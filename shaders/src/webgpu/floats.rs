@@ -1,5 +1,5 @@
 //! Rewrites infinities and NaN, which WGSL has neither as constants nor as functions that test for
-//! them.
+//! them, and functions that depend on the bits of floats.
 
 use super::code::{Code, Instruction, PRIVATE, op};
 use std::collections::{HashMap, HashSet};
@@ -8,30 +8,100 @@ use std::collections::{HashMap, HashSet};
 const INFINITY: u32 = 0x7f80_0000;
 const MAGNITUDE: u32 = 0x7fff_ffff;
 
-/// Replaces tests for infinities and NaN by comparisons of bits.
-pub(super) fn replace_tests(code: &mut Code) {
+/// The bits of a float's exponent, shifted to the lowest ones.
+const EXPONENT: u32 = 0xff;
+/// The bits of a float's sign and mantissa, and the exponent of those from 1/2 to 1.
+const FRACTION: u32 = 0x807f_ffff;
+const HALF: u32 = 0x3f00_0000;
+/// `frexp` as an instruction of `GLSL.std.450`.
+const FREXP_STRUCT: u32 = 52;
+
+/// Appends the replacements of instructions.
+struct Writer<'c> {
+    code: &'c mut Code,
+    out: Vec<Instruction>,
+}
+
+impl Writer<'_> {
+    fn emit(&mut self, opcode: u32, kind: u32, operands: &[u32]) -> u32 {
+        let id = self.code.fresh();
+        self.emit_as(opcode, [kind, id], operands);
+        id
+    }
+
+    fn emit_as(&mut self, opcode: u32, [kind, id]: [u32; 2], operands: &[u32]) {
+        let operands = [&[kind, id], operands].concat();
+        self.out.push(Instruction { opcode, operands });
+    }
+
+    /// Compares the bits of a float or vector, without the sign, with those of infinity.
+    fn compare(&mut self, opcode: u32, result: [u32; 2], value: u32, count: u32) {
+        let bits = self.code.uints(count);
+        let code = &mut *self.code;
+        let [mask, infinity] = [MAGNITUDE, INFINITY].map(|it| code.uint_constant(it, count));
+        let raw = self.emit(op::BITCAST, bits, &[value]);
+        let magnitude = self.emit(op::BITWISE_AND, bits, &[raw, mask]);
+        self.emit_as(opcode, result, &[magnitude, infinity]);
+    }
+
+    /// Splits a float into significand and exponent. Subnormal numbers, infinities and NaN stay
+    /// whole, with an exponent of zero.
+    fn split(&mut self, [kind, id]: [u32; 2], value: u32) {
+        let float = self.code.type_of(op::TYPE_FLOAT, &[32]);
+        let (bool, int) =
+            (self.code.type_of(op::TYPE_BOOL, &[]), self.code.type_of(op::TYPE_INT, &[32, 1]));
+        let uint = self.code.uint();
+        let code = &mut *self.code;
+        let [exponent, zero, shift, fraction, half, bias] =
+            [EXPONENT, 0, 23, FRACTION, HALF, 126].map(|it| code.uint_constant(it, 1));
+        let none = code.constant(int, &[0]);
+        let bits = self.emit(op::BITCAST, uint, &[value]);
+        let high = self.emit(op::SHIFT_RIGHT_LOGICAL, uint, &[bits, shift]);
+        let power = self.emit(op::BITWISE_AND, uint, &[high, exponent]);
+        let is_small = self.emit(op::I_EQUAL, bool, &[power, zero]);
+        let is_large = self.emit(op::I_EQUAL, bool, &[power, exponent]);
+        let is_whole = self.emit(op::LOGICAL_OR, bool, &[is_small, is_large]);
+        let kept = self.emit(op::BITWISE_AND, uint, &[bits, fraction]);
+        let raw = self.emit(op::BITWISE_OR, uint, &[kept, half]);
+        let scaled = self.emit(op::BITCAST, float, &[raw]);
+        let less = self.emit(op::I_SUB, uint, &[power, bias]);
+        let signed = self.emit(op::BITCAST, int, &[less]);
+        let significand = self.emit(op::SELECT, float, &[is_whole, value, scaled]);
+        let power = self.emit(op::SELECT, int, &[is_whole, none, signed]);
+        self.emit_as(op::COMPOSITE_CONSTRUCT, [kind, id], &[significand, power]);
+    }
+}
+
+/// Replaces what WGSL lacks or defines otherwise: tests for infinities and NaN by comparisons of
+/// bits; `!=`, which is true for NaN, by the opposite of `==`; and `frexp` of scalars, which the
+/// translation refuses.
+pub(super) fn replace_functions(code: &mut Code) {
     let types = code.types();
     let functions = std::mem::take(&mut code.functions);
-    let mut out = Vec::with_capacity(functions.len());
+    let mut writer = Writer { code, out: Vec::with_capacity(functions.len()) };
     for it in functions {
-        let compare = match it.opcode {
-            op::IS_NAN => op::U_GREATER_THAN,
-            op::IS_INF => op::I_EQUAL,
-            _ => {
-                out.push(it);
-                continue;
+        let (result, value) = ([it.operand(0), it.operand(1)], it.operand(2));
+        let vector = |code: &Code, id: u32| types.get(&id).and_then(|kind| code.vector(*kind));
+        match it.opcode {
+            op::IS_NAN | op::IS_INF => {
+                let count = vector(writer.code, value).map_or(1, |(_, count)| count);
+                let opcode = if it.opcode == op::IS_NAN { op::U_GREATER_THAN } else { op::I_EQUAL };
+                writer.compare(opcode, result, value, count);
             }
-        };
-        let (kind, id, value) = (it.operand(0), it.operand(1), it.operand(2));
-        let count = types.get(&value).and_then(|kind| code.vector(*kind)).map_or(1, |it| it.1);
-        let bits = code.uints(count);
-        let (mask, infinity) =
-            (code.uint_constant(MAGNITUDE, count), code.uint_constant(INFINITY, count));
-        let (raw, magnitude) = (code.fresh(), code.fresh());
-        out.push(Instruction::new(op::BITCAST, &[bits, raw, value]));
-        out.push(Instruction::new(op::BITWISE_AND, &[bits, magnitude, raw, mask]));
-        out.push(Instruction::new(compare, &[kind, id, magnitude, infinity]));
+            op::F_UNORD_NOT_EQUAL => {
+                let equal = writer.emit(op::F_ORD_EQUAL, result[0], &[value, it.operand(3)]);
+                writer.emit_as(op::LOGICAL_NOT, result, &[equal]);
+            }
+            op::EXT_INST
+                if it.operand(3) == FREXP_STRUCT
+                    && vector(writer.code, it.operand(4)).is_none_or(|(_, count)| count == 1) =>
+            {
+                writer.split(result, it.operand(4));
+            }
+            _ => writer.out.push(it),
+        }
     }
+    let out = writer.out;
     code.functions = out;
 }
 
