@@ -1,7 +1,7 @@
 //! The registration of WebGPU as a device API of torchlet.
 
 use crate::device::{Listed, adapters, kind_of};
-use crate::limits::reported;
+use crate::limits::{features, plan_limits, reported};
 use crate::{BACKEND_NAME, WebGpuBackend};
 use std::sync::Arc;
 use torchlet_core::{Backend, DelegateError, Rates};
@@ -38,7 +38,8 @@ impl DeviceApi for WebGpu {
     }
 
     fn target(&self, rates: Option<Rates>) -> Box<dyn Target> {
-        Box::new(GpuTarget::new(BACKEND_NAME, Support::default(), rates))
+        let support = Support::new(features(), plan_limits(&wgpu::Limits::default()));
+        Box::new(GpuTarget::new(BACKEND_NAME, support, rates))
     }
 
     fn supports(&self, operator: Operator) -> bool {

@@ -1,14 +1,14 @@
 //! A logical device with its queue and pipelines, shared by all modules on that device.
 
 use crate::error::Error;
-use crate::limits::{lacking, plan_limits};
+use crate::limits::{features, lacking, plan_limits};
 use crate::pipelines::Pipelines;
 use crate::wait::wait;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use torchlet_gpu::SharedWeights;
-use torchlet_gpu::device::{Device, DeviceFeatures, DeviceKind};
+use torchlet_gpu::device::{Device, DeviceKind};
 
 /// Selects the adapter by index or by part of its name.
 pub const DEVICE_VARIABLE: &str = "TORCHLET_WEBGPU_DEVICE";
@@ -32,6 +32,13 @@ pub(crate) struct Options {
     pub(crate) refuses_overlaps: bool,
     /// The number of invocations that saturate the device, for tests.
     pub(crate) busy: Option<usize>,
+}
+
+impl Options {
+    /// Returns the adapter that the options select, else the one that the environment selects.
+    pub(crate) fn wanted(&self) -> Option<String> {
+        self.device.clone().or_else(|| std::env::var(DEVICE_VARIABLE).ok())
+    }
 }
 
 /// An adapter, without opening it.
@@ -140,8 +147,7 @@ impl Context {
     /// else the best one.
     pub(crate) fn open(options: &Options) -> Result<Arc<Self>, Error> {
         let mut adapters = adapters();
-        let named = options.device.clone().or_else(|| std::env::var(DEVICE_VARIABLE).ok());
-        let index = choose(&adapters, named.as_deref())?;
+        let index = choose(&adapters, options.wanted().as_deref())?;
         let Listed { adapter, info, limits, .. } = adapters.swap_remove(index);
         let limits = options.limits.clone().unwrap_or(limits);
         if let Some(why) = lacking(&limits) {
@@ -193,11 +199,11 @@ impl Context {
         }))
     }
 
-    /// Returns the device properties that plans depend on. Optional features are not used.
+    /// Returns the device properties that plans depend on.
     pub(crate) fn planned(&self) -> Device {
         Device {
             kind: self.kind,
-            features: DeviceFeatures::default(),
+            features: features(),
             limits: plan_limits(&self.limits),
             busy: self.busy,
             allocation: self.limits.max_buffer_size,

@@ -39,8 +39,8 @@ use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
     InitContext, OptionValue, Processed, Rates, delegate_size,
 };
+use torchlet_gpu::SearchRequest;
 use torchlet_gpu::device::Profile;
-use torchlet_gpu::{GpuTarget, SearchRequest, Support};
 
 /// The backend id that compiled programs use for this backend.
 pub const BACKEND_NAME: &str = "TorchletWebGpu";
@@ -127,16 +127,6 @@ impl WebGpuBackend {
         WebGpuBackendBuilder::default()
     }
 
-    /// Returns the compiler's target for the device of this backend; for any WebGPU device if there
-    /// is none.
-    pub fn target(&self) -> GpuTarget {
-        let support = self.context(None).map(|context| {
-            let device = context.planned();
-            Support::new(device.features, device.limits)
-        });
-        GpuTarget::new(BACKEND_NAME, support.unwrap_or_default(), self.rates())
-    }
-
     /// Makes the open devices behave as if they were lost: calls fail, and later loads reopen them.
     /// For tests.
     #[doc(hidden)]
@@ -198,7 +188,7 @@ impl Backend for WebGpuBackend {
         let open = contexts.and_then(|all| all.get(&None).map(|context| context.kind));
         let kind = open.or_else(|| {
             let adapters = adapters();
-            let index = choose(&adapters, self.options.device.as_deref()).ok()?;
+            let index = choose(&adapters, self.options.wanted().as_deref()).ok()?;
             adapters.get(index).map(|it| kind_of(&it.info))
         })?;
         Some(Profile::of(kind).rates(kind, None))

@@ -1,9 +1,14 @@
 //! What plans may use of a device, from the limits of WebGPU.
 
-use torchlet_gpu::device::{DeviceLimits, Limits, MAX_INVOCATIONS, NEEDED_BUFFERS};
+use torchlet_gpu::device::{DeviceFeatures, DeviceLimits, Limits, MAX_INVOCATIONS, NEEDED_BUFFERS};
 
 /// The number of storage buffers that a shader binds for its parameters.
 const PARAMETER_BUFFERS: u32 = 1;
+
+/// Returns the optional features that plans use: none.
+pub(crate) fn features() -> DeviceFeatures {
+    DeviceFeatures::default()
+}
 
 /// Returns the limits that an adapter reports.
 pub(crate) fn reported(limits: &wgpu::Limits) -> DeviceLimits {

@@ -5,7 +5,7 @@ use crate::error::Error;
 use std::sync::Arc;
 use torchlet_core::Serial;
 use torchlet_gpu::transfer::{from_staging, to_staging};
-use torchlet_gpu::{Binding, BufferId, Holder, PREFETCH_OUTPUT_BYTES, Plan, StateTensor};
+use torchlet_gpu::{Binding, BufferId, Holder, Plan, StateTensor};
 
 /// The buffers of a compiled graph. Each recording has additional buffers.
 pub(crate) struct Memory {
@@ -23,8 +23,6 @@ pub(crate) struct Memory {
     readback: wgpu::Buffer,
     /// The buffer for partial results of an argmax search.
     search: Option<wgpu::Buffer>,
-    /// The output of weight prefetches; nothing reads it.
-    prefetch_output: Option<wgpu::Buffer>,
     context: Arc<Context>,
 }
 
@@ -70,10 +68,6 @@ impl Memory {
             input_bytes: vec![0; input_bytes.next_multiple_of(4)],
             readback: buffer(context, outputs, READBACK)?,
             search: None,
-            prefetch_output: match plan.prefetches {
-                true => Some(buffer(context, PREFETCH_OUTPUT_BYTES, DEVICE)?),
-                false => None,
-            },
             context: context.clone(),
         })
     }
@@ -97,7 +91,7 @@ impl Memory {
             BufferId::Inputs => Some(&self.inputs),
             BufferId::Outputs => Some(&self.outputs),
             BufferId::Search => self.search.as_ref(),
-            BufferId::PrefetchOutput => self.prefetch_output.as_ref(),
+            // Parameters belong to recordings, and weights are not prefetched.
             _ => None,
         };
         buffer.cloned().ok_or_else(|| Error::internal(format!("{id:?} has no memory")))
