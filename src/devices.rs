@@ -46,6 +46,7 @@ macro_rules! device_apis {
 
 device_apis! {
     "vulkan" vulkan = torchlet_vulkan;
+    "webgpu" webgpu = torchlet_wgpu;
 }
 
 /// Backends of [`DEVICE_APIS`]. All modules share them, including the devices that they open.

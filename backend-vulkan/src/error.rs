@@ -78,6 +78,7 @@ impl From<torchlet_gpu::Error> for Error {
         match error {
             torchlet_gpu::Error::Unsupported(what) => Error::Unsupported(what),
             torchlet_gpu::Error::OutOfMemory(what) => Error::OutOfMemory(what),
+            torchlet_gpu::Error::Argument(error) => Error::Argument(error),
             other => Error::Invalid(other.to_string()),
         }
     }

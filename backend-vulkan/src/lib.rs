@@ -32,7 +32,6 @@ mod trace;
 mod trial;
 mod tuning;
 mod upload;
-mod weights;
 
 pub use api::DEVICE_API;
 pub use device::{
@@ -63,10 +62,9 @@ use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
     DeviceMemory, InitContext, OptionValue, Processed, Rates, delegate_size,
 };
+use torchlet_gpu::SearchRequest;
 use torchlet_gpu::device::Profile;
-use torchlet_gpu::{SearchRequest, StateTensor};
-use torchlet_graph::graph::Graph;
-use torchlet_graph::{Named, blob, front};
+use torchlet_graph::front;
 
 /// The backend id that programs use for this backend.
 pub const BACKEND_NAME: &str = front::vulkan::BACKEND;
@@ -357,8 +355,7 @@ impl Backend for VulkanBackend {
         };
         let info = *context.info();
         let named = |key: &str| info.named_data(key);
-        let (graph, state_tensors) =
-            read(context.processed().bytes(), &named).map_err(DelegateError::from)?;
+        let (graph, state_tensors) = torchlet_gpu::read(context.processed().bytes(), &named)?;
         watch.lap("read graph");
         if foreign::has_shaders(&graph) {
             let allowed = context.options().any(|(key, value)| {
@@ -389,21 +386,6 @@ impl Backend for VulkanBackend {
         watch.report(|event| context.trace(event));
         context.place(VulkanDelegate { session, device, contexts: self.contexts.clone() })
     }
-}
-
-/// Parses a delegate blob into a graph and its state tensors. State tensors are listed only for
-/// blobs of the torchlet compiler, because the exporter does not say which tensors are state.
-fn read<'p>(
-    bytes: &'p [u8],
-    named: &Named<'_, 'p>,
-) -> Result<(Graph<'p>, Vec<StateTensor>), Error> {
-    if !blob::is_blob(bytes) {
-        return Ok((front::vulkan::read(bytes, named)?, Vec::new()));
-    }
-    let mut graph = blob::read(bytes, named)?;
-    graph.mark_changes();
-    let state_tensors = torchlet_gpu::state_tensors(&graph)?;
-    Ok((graph, state_tensors))
 }
 
 /// A delegate that runs a compiled graph.

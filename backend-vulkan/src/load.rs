@@ -6,13 +6,14 @@ use crate::memory::{Memory, buffers};
 use crate::session::Session;
 use crate::stopwatch::Stopwatch;
 use crate::upload::{Task, upload};
-use crate::weights::SharedWeight;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use torchlet_core::Parallel;
 use torchlet_gpu::device::{DeviceFeature, PipelineKey};
-use torchlet_gpu::{Choices, Encoded, Plan, PlanOptions, StateTensor, Step, TensorId, memory_plan};
+use torchlet_gpu::{
+    Choices, Encoded, Plan, PlanOptions, SharedWeight, StateTensor, Step, TensorId, memory_plan,
+};
 use torchlet_graph::graph::Graph;
 
 /// Parameters for compiling and loading a graph.

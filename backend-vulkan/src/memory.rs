@@ -2,12 +2,13 @@
 
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
 use crate::error::Error;
-use crate::weights::Holder;
 use ash::vk;
 use std::sync::Arc;
 use torchlet_core::Serial;
 use torchlet_gpu::transfer::{from_staging, to_staging};
-use torchlet_gpu::{Binding as PlannedBinding, BufferId, PREFETCH_OUTPUT_BYTES, Plan, StateTensor};
+use torchlet_gpu::{
+    Binding as PlannedBinding, BufferId, Holder, PREFETCH_OUTPUT_BYTES, Plan, StateTensor,
+};
 
 /// The buffers of a compiled graph. Each recording has additional buffers.
 pub(crate) struct Memory {

@@ -10,14 +10,13 @@ use crate::trace::report_commands;
 use crate::upload::upload;
 use std::collections::HashMap;
 use std::sync::Arc;
-use torchlet_core::{DelegateCall, Scalar, ScalarType, Serial};
+use torchlet_core::{DelegateCall, Serial};
 use torchlet_gpu::device::TuningKey;
-use torchlet_gpu::transfer::{from_staging, to_staging};
 use torchlet_gpu::{
     Encoded, Plan, Replay, Scheduler, SearchRequest, Shapes, State, StateTensor, Step, Updates,
-    element_of, encode,
+    arguments, encode,
 };
-use torchlet_graph::front::vulkan::{Argument, CallLayout};
+use torchlet_graph::front::vulkan::CallLayout;
 
 /// A compiled graph that is ready to run.
 pub(crate) struct Session {
@@ -76,8 +75,7 @@ impl Session {
         if let Some((_, layout)) = self.layout.as_ref().filter(|(known, _)| *known == count) {
             return Ok(layout.clone());
         }
-        let arguments: Vec<Argument> = (0..count).map(|at| argument(call, at)).collect();
-        let layout = self.plan.call_layout(&arguments)?;
+        let layout = self.plan.call_layout(&arguments(call))?;
         if self.updates.new_values != layout.new_values {
             self.updates = self.plan.updates(&self.state, layout.new_values)?;
             self.recorded = false;
@@ -92,7 +90,7 @@ impl Session {
     pub(crate) fn run(
         &mut self,
         call: &mut DelegateCall<'_, '_>,
-        mut wanted: Option<SearchRequest<'_>>,
+        wanted: Option<SearchRequest<'_>>,
     ) -> Result<Option<usize>, Error> {
         let layout = self.layout(call)?;
         let searched = wanted.as_ref().and_then(|wanted| {
@@ -105,51 +103,11 @@ impl Session {
             self.cache.clear();
         }
         let invoke = call.split(layout.first_output)?;
-        let staged = layout.inputs.iter().zip(&self.plan.inputs).filter(|(_, it)| it.is_some());
-        let sizes = staged.map(|(argument, _)| {
-            let tensor = invoke.tensor(*argument)?;
-            Ok((0..tensor.rank()).map(|dim| tensor.size(dim)).collect())
-        });
-        let sizes = sizes.collect::<Result<_, Error>>()?;
+        let sizes = self.plan.call_sizes(&layout, invoke)?;
         self.switch_to(RecordingKey { sizes, wanted: searched })?;
         watch.lap("find recording");
-        for (position, argument) in layout.inputs.into_iter().enumerate() {
-            let id = self.plan.graph.inputs[position];
-            if let Some(staging) = self.plan.inputs[position] {
-                let tensor = invoke.tensor(argument)?;
-                if element_of(tensor.scalar_type)? != staging.element {
-                    let (expected, found) = (staging.element, tensor.scalar_type);
-                    return Err(Error::Invalid(format!(
-                        "input {position}: expected a dtype stored as {expected:?}, found {found}"
-                    )));
-                }
-                let memory = self.memory.inputs.mapped();
-                let memory = memory.get_mut(staging.offset as usize..).unwrap_or_default();
-                to_staging(tensor.info(), tensor.bytes(), memory, invoke.parallel())?;
-                if self.plan.watched.contains(&id) {
-                    let numel = tensor.numel();
-                    let ints = memory.as_chunks::<4>().0.iter().take(numel);
-                    let ints: Vec<i32> = ints.map(|bytes| i32::from_le_bytes(*bytes)).collect();
-                    self.current.replay.varied |= self.state.set_host_values(id, ints);
-                }
-            } else if self.state.integer(id).is_some() {
-                let value = match invoke.tensor(argument) {
-                    Ok(tensor) => match tensor.scalar_type {
-                        ScalarType::Long => tensor.data::<i64>()?.first().copied().unwrap_or(0),
-                        ScalarType::Int => {
-                            tensor.data::<i32>()?.first().copied().unwrap_or(0).into()
-                        }
-                        found => {
-                            return Err(Error::Invalid(format!(
-                                "input {position}: expected int32 or int64, found {found}"
-                            )));
-                        }
-                    },
-                    Err(_) => invoke.int(argument)?,
-                };
-                self.current.replay.varied |= self.state.set_integer(id, value);
-            }
-        }
+        let (staging, varied) = (self.memory.inputs.mapped(), &mut self.current.replay.varied);
+        self.plan.write_inputs(&mut self.state, &layout, invoke, staging, varied)?;
         watch.lap("write inputs");
         if self.current.replay.varied && self.recorded {
             // Cleared first, so that an error leaves no valid recording.
@@ -182,35 +140,9 @@ impl Session {
         }
         self.current.recording.wait_unless(&|| parallel.is_cancelled())?;
         watch.lap("submit and wait");
-        let mut found = None;
-        for (arg, position) in (layout.first_output..).zip(layout.outputs) {
-            let id = self.plan.graph.outputs[position];
-            if let Some(staging) = self.plan.outputs[position] {
-                let sizes = self.state.sizes(id)?;
-                let sizes: Vec<i32> = sizes.iter().map(|size| *size as i32).collect();
-                invoke.resize(arg, &sizes)?;
-                let out = invoke.out(arg)?;
-                if element_of(out.scalar_type)? != staging.element {
-                    let (expected, found) = (staging.element, out.scalar_type);
-                    return Err(Error::Invalid(format!(
-                        "output {position}: expected a dtype stored as {expected:?}, found {found}"
-                    )));
-                }
-                if let Some(search) = self.current.search.filter(|it| it.position == position)
-                    && let Some(wanted) = wanted.take()
-                {
-                    let results = self.memory.outputs.mapped().get(search.results());
-                    found = Some(wanted.take(results.ok_or_else(missing_results)?)?);
-                    continue;
-                }
-                let (info, parallel) = (out.info().clone(), invoke.parallel());
-                let memory = self.memory.outputs.mapped();
-                let memory = memory.get(staging.offset as usize..).unwrap_or_default();
-                from_staging(memory, &info, out.into_bytes(), parallel)?;
-            } else if let Some(value) = self.state.integer(id) {
-                invoke.set_scalar(arg, Scalar::Int(value))?;
-            }
-        }
+        let (staging, search) = (self.memory.outputs.mapped(), self.current.search);
+        let found =
+            self.plan.read_outputs(&self.state, &layout, invoke, staging, search, wanted)?;
         watch.lap("read outputs");
         self.report(call, &watch)?;
         Ok(found)
@@ -359,41 +291,13 @@ impl Session {
 
     /// Copies a state tensor to the host.
     pub(crate) fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), Error> {
-        let state = self.state_tensor(number, target.len())?;
+        let state = self.plan.state_tensor(number, target.len())?;
         self.memory.read(state, self.plan.binding(&self.state, state.id, false)?, target)
     }
 
     /// Copies host data into a state tensor.
     pub(crate) fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), Error> {
-        let state = self.state_tensor(number, source.len())?;
+        let state = self.plan.state_tensor(number, source.len())?;
         self.memory.write(state, self.plan.binding(&self.state, state.id, true)?, source)
-    }
-
-    fn state_tensor(&self, number: usize, bytes: usize) -> Result<&StateTensor, Error> {
-        let missing = || Error::Invalid(format!("the delegate has no state tensor {number}"));
-        let state = self.state_tensors().get(number).ok_or_else(missing)?;
-        match state.info.nbytes() {
-            expected if expected == bytes => Ok(state),
-            expected => Err(Error::Invalid(format!(
-                "state tensor {number}: expected {expected} bytes, found {bytes}"
-            ))),
-        }
-    }
-}
-
-fn missing_results() -> Error {
-    Error::invalid("internal error: argmax results lie outside their memory")
-}
-
-/// Describes an argument of a delegate call for the plan.
-fn argument(call: &DelegateCall<'_, '_>, at: usize) -> Argument {
-    match call.arguments().info(at) {
-        Ok(tensor) => Argument::Tensor {
-            scalar_type: tensor.scalar_type,
-            sizes: (0..tensor.rank()).map(|dim| tensor.size(dim)).collect(),
-            dynamic: true,
-            order: tensor.dim_order.iter().map(|dim| usize::from(*dim)).collect(),
-        },
-        Err(_) => Argument::Number,
     }
 }

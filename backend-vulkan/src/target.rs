@@ -2,16 +2,19 @@
 
 use crate::{BACKEND_NAME, VulkanBackend};
 use torchlet_core::{Backend, Rates};
-use torchlet_gpu::Support;
+use torchlet_gpu::{GpuTarget, Support};
 use torchlet_graph::Target;
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_graph::operators::Operator;
 
 /// A Vulkan device as a target of the compiler.
-#[derive(Debug, Clone, Default)]
-pub struct VulkanTarget {
-    support: Support,
-    rates: Option<Rates>,
+#[derive(Debug, Clone)]
+pub struct VulkanTarget(GpuTarget);
+
+impl Default for VulkanTarget {
+    fn default() -> Self {
+        VulkanTarget(GpuTarget::new(BACKEND_NAME, Support::default(), None))
+    }
 }
 
 impl VulkanTarget {
@@ -25,13 +28,13 @@ impl VulkanTarget {
     pub fn of(backend: &VulkanBackend) -> Self {
         let Ok(context) = backend.context(None) else { return Self::any() };
         let support = Support::new(context.features.clone(), context.limits.clone());
-        VulkanTarget { support, rates: backend.rates() }
+        VulkanTarget(GpuTarget::new(BACKEND_NAME, support, backend.rates()))
     }
 
     /// Sets the performance estimates of the device.
     #[must_use]
     pub fn with_rates(self, rates: Option<Rates>) -> Self {
-        VulkanTarget { rates, ..self }
+        VulkanTarget(self.0.with_rates(rates))
     }
 
     /// Checks whether the device can run a whole graph as one delegate.
@@ -39,7 +42,7 @@ impl VulkanTarget {
     /// # Errors
     /// The reason why the device cannot run the graph, as text for the user.
     pub fn runs(&self, graph: &Graph<'_>) -> Result<(), String> {
-        self.support.runs(graph)
+        self.0.runs(graph)
     }
 }
 
@@ -75,22 +78,22 @@ impl Target for ShaderTarget {
 
 impl Target for VulkanTarget {
     fn backend(&self) -> &'static str {
-        BACKEND_NAME
+        self.0.backend()
     }
 
     fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String> {
-        self.support.accepts(graph, node)
+        self.0.accepts(graph, node)
     }
 
     fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
-        self.support.accepts_each(graph)
+        self.0.accepts_each(graph)
     }
 
     fn rates(&self) -> Option<Rates> {
-        self.rates
+        self.0.rates()
     }
 
     fn fuse(&self, region: &mut Graph<'_>) {
-        torchlet_gpu::fuse(region);
+        self.0.fuse(region);
     }
 }

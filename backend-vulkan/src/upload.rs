@@ -2,9 +2,10 @@
 
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording, hand_over_uploads};
 use crate::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use torchlet_core::Parallel;
 use torchlet_gpu::constants::{Constant, Constants, extent, runs, targets};
+use torchlet_gpu::run_tasks;
 
 /// Staging memory for one chunk of constants, and the recording that copies the chunk to the
 /// device.
@@ -22,22 +23,7 @@ impl UploadChannel {
 }
 
 /// A task that may run in parallel with others.
-pub(crate) type Task<'t> = Box<dyn FnOnce() -> Result<(), Error> + Send + 't>;
-
-/// Runs all tasks, in parallel if possible.
-pub(crate) fn run_tasks(parallel: &dyn Parallel, tasks: Vec<Task<'_>>) -> Result<(), Error> {
-    let tasks: Vec<Mutex<Option<Task<'_>>>> =
-        tasks.into_iter().map(|task| Mutex::new(Some(task))).collect();
-    let result = Mutex::new(Ok(()));
-    parallel.run(tasks.len(), &|index| {
-        let slot = tasks.get(index);
-        let task = slot.and_then(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take());
-        if let Some(Err(error)) = task.map(|task| task()) {
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
-        }
-    });
-    result.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
+pub(crate) type Task<'t> = torchlet_gpu::Task<'t, Error>;
 
 /// Writes constants into their buffers, in parallel with other tasks.
 pub(crate) fn upload(
@@ -114,18 +100,4 @@ fn writes<'t>(
         Box::new(move || Ok(constant.write(target)?))
     };
     Ok(targets(chunk, start, memory)?.into_iter().map(write).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use torchlet_core::Serial;
-
-    #[test]
-    fn task_errors_are_returned() {
-        let tasks: Vec<Task<'_>> =
-            vec![Box::new(|| Ok(())), Box::new(|| Err(Error::invalid("no"))), Box::new(|| Ok(()))];
-        assert!(run_tasks(&Serial, tasks).is_err());
-        assert!(run_tasks(&Serial, Vec::new()).is_ok());
-    }
 }

@@ -1,10 +1,10 @@
-//! Errors of planning.
+//! Errors of planning, and of the arguments of calls.
 
 use torchlet_core::format::Malformed;
 use torchlet_core::{DelegateError, KernelError, Message};
 use torchlet_graph::operators::ArgumentCount;
 
-/// Why a graph cannot be planned.
+/// Why a graph cannot be planned, or a call cannot run.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,6 +14,8 @@ pub enum Error {
     Unsupported(String),
     /// The graph needs more memory than can be addressed.
     OutOfMemory(String),
+    /// An argument of the delegate call is invalid.
+    Argument(KernelError),
 }
 
 impl Error {
@@ -31,6 +33,7 @@ impl std::fmt::Display for Error {
         match self {
             Error::Invalid(what) | Error::Unsupported(what) => f.write_str(what),
             Error::OutOfMemory(what) => write!(f, "out of device memory: {what}"),
+            Error::Argument(error) => error.fmt(f),
         }
     }
 }
@@ -72,6 +75,7 @@ impl From<Error> for DelegateError {
             Error::Invalid(_) => DelegateError::InvalidData(message),
             Error::Unsupported(_) => DelegateError::Unsupported(message),
             Error::OutOfMemory(_) => DelegateError::OutOfMemory(message),
+            Error::Argument(error) => DelegateError::Argument(error),
         }
     }
 }

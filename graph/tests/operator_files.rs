@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates that know graph operators, beside this one.
-const CRATES: [&str; 6] = ["graph", "backend-portable", "gpu", "backend-vulkan", "src", "cli"];
+const CRATES: [&str; 7] =
+    ["graph", "backend-portable", "gpu", "backend-vulkan", "backend-wgpu", "src", "cli"];
 
 /// Folders of crates that know no device.
 const CRATES_WITHOUT_DEVICES: [&str; 13] = [

@@ -20,9 +20,11 @@ pub mod functions;
 mod instructions;
 mod replayed;
 mod spirv;
+mod webgpu;
 
 pub use catalogue::*;
 pub use features::Feature;
+pub use webgpu::WebGpuShader;
 
 /// The element type of a tensor in device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

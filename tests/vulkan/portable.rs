@@ -1,8 +1,7 @@
 //! Programs for CPUs on the device, if it supports them completely.
 
-use crate::common::{Fixture, check, check_all, fixtures, folder, open};
+use crate::common::{Fixture, OTHERS_ON_GPUS, check, check_all, fixtures, folder, open};
 use crate::device::device_is_there;
-use crate::processors::OTHERS_ON_GPUS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};

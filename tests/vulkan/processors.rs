@@ -1,35 +1,22 @@
 //! Every program matches PyTorch's outputs on GPUs, whatever it was exported for.
 //! `../processors.rs` does the same for other processors.
 
-use crate::common::{Fixture, check, check_programs, fixture, open, programs};
+use crate::common::{
+    Fixture, GPU_TOLERANCE, check, check_programs, fixture, open, programs, programs_for_gpus,
+};
 use crate::device::device_is_there;
 use std::sync::Arc;
 use torchlet::core::Backend;
-use torchlet::vulkan::{BACKEND_NAME, VulkanBackend};
+use torchlet::vulkan::VulkanBackend;
 use torchlet::{Module, RunOn, Tensor};
 use torchlet_devtools::{Event, Location, Recorder};
-
-/// Tolerance for programs exported for CPUs: elementary functions of GPUs are less accurate.
-const TOLERANCE: f64 = 1e-3;
-
-/// Programs whose outputs differ on GPUs: the fp16 square root of minus infinity is infinite there,
-/// and quantized NaN is zero.
-pub(crate) const OTHERS_ON_GPUS: &[&str] =
-    &["ops/library/pow_half_root.bpte", "ops/library/quantize_nan.bpte"];
 
 #[test]
 fn gpus_match_pytorch() {
     if !device_is_there() {
         return;
     }
-    let mut programs = programs();
-    programs.retain(|fixture| !OTHERS_ON_GPUS.contains(&fixture.file.as_str()));
-    let is_for_gpus = |fixture: &Fixture| fixture.backends.iter().any(|name| name == BACKEND_NAME);
-    for fixture in programs.iter_mut().filter(|fixture| !is_for_gpus(fixture)) {
-        fixture.rtol = fixture.rtol.max(TOLERANCE);
-        fixture.atol = fixture.atol.max(TOLERANCE);
-    }
-    check_programs(&programs, |fixture: &Fixture, _| {
+    check_programs(&programs_for_gpus(), |fixture: &Fixture, _| {
         let builder = Module::builder().threads(1).run_on(RunOn::Device("vulkan"));
         open(fixture, builder).map_err(|error| error.to_string())
     });
@@ -63,8 +50,8 @@ fn batches_are_split_into_dispatches() {
     programs.retain(is_batched);
     assert!(programs.len() > 200, "{} files", programs.len());
     for fixture in &mut programs {
-        fixture.rtol = fixture.rtol.max(TOLERANCE);
-        fixture.atol = fixture.atol.max(TOLERANCE);
+        fixture.rtol = fixture.rtol.max(GPU_TOLERANCE);
+        fixture.atol = fixture.atol.max(GPU_TOLERANCE);
     }
     // As on a small GPU, and on a large one, where the workgroups that share a sum also lie in this
     // dim.
@@ -90,7 +77,8 @@ fn many_batches_stay_on_the_device() {
         if !fixture.file.starts_with("ops/many_batches/") {
             continue;
         }
-        (fixture.rtol, fixture.atol) = (fixture.rtol.max(TOLERANCE), fixture.atol.max(TOLERANCE));
+        (fixture.rtol, fixture.atol) =
+            (fixture.rtol.max(GPU_TOLERANCE), fixture.atol.max(GPU_TOLERANCE));
         let recorder = Arc::new(Recorder::new());
         let backend = Arc::new(VulkanBackend::builder().fold_workgroups_at(65_535).build());
         let builder = Module::builder().threads(1).run_on(RunOn::Device("vulkan")).backend(backend);

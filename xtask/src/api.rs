@@ -30,6 +30,7 @@ pub(crate) const LIBRARIES: &[&str] = &[
     "torchlet-portable",
     "torchlet-shaders",
     "torchlet-vulkan",
+    "torchlet-wgpu",
 ];
 
 #[derive(clap::Args, Default)]

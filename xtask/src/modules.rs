@@ -21,7 +21,7 @@ pub(crate) struct Options {
 }
 
 /// The crates that are checked.
-const CRATES: &[&str] = &["core", "graph", "gpu", "backend-vulkan"];
+const CRATES: &[&str] = &["core", "graph", "gpu", "backend-vulkan", "backend-wgpu"];
 
 /// The most modules that may import each other.
 const MAX_CIRCLE: usize = 2;

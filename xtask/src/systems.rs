@@ -188,9 +188,9 @@ fn verify(target: &str, with: &dyn Fn(Command) -> Command) -> Result<()> {
     Ok(())
 }
 
-/// Package and features of the library and the command, with Vulkan.
-const LIBRARY: [&str; 2] = ["torchlet", "portable,vulkan"];
-const COMMAND: [&str; 2] = ["torchlet-cli", "vulkan"];
+/// Package and features of the library and the command, with GPUs.
+const LIBRARY: [&str; 2] = ["torchlet", "portable,vulkan,webgpu"];
+const COMMAND: [&str; 2] = ["torchlet-cli", "vulkan,webgpu"];
 
 /// Checks that a package compiles with some features.
 fn check(target: &str, [package, features]: [&str; 2]) -> Result<()> {

@@ -15,7 +15,6 @@ use super::queues::{self, Lane};
 use super::tuning_results::{TuningResults, known_matrix_units};
 use crate::error::Error;
 use crate::stopwatch::Stopwatch;
-use crate::weights::Weights;
 use ash::{khr, vk};
 use gpu_allocator::AllocationSizes;
 use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
@@ -24,7 +23,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use torchlet_gpu::device::{Device, DeviceFeature, DeviceFeatures, DeviceKind, Limits};
-use torchlet_gpu::matrix_units;
+use torchlet_gpu::{SharedWeights, matrix_units};
 
 /// An open device.
 pub(crate) struct Context {
@@ -70,7 +69,7 @@ pub(crate) struct Context {
     /// Whether programs use matrix units; unset until the benchmark has run.
     pub(crate) matrices: OnceLock<bool>,
     /// The shared weights of the graphs on this device.
-    pub(crate) weights: Weights<Buffer>,
+    pub(crate) weights: SharedWeights<Buffer>,
     /// The device memory in use.
     pub(crate) meter: Meter,
     state: AtomicU8,
@@ -206,7 +205,7 @@ impl Context {
             variant: options.variant,
             found,
             matrices,
-            weights: Weights::default(),
+            weights: SharedWeights::default(),
             meter: Meter::new(options.memory_limit),
             state: AtomicU8::new(WORKS),
             instance,

@@ -32,6 +32,7 @@ pub(super) fn plan_limits(
         buffers: buffers_of(device).min(buffers.unwrap_or(u32::MAX)),
         // Shaders read four elements at a time.
         align: device.min_storage_buffer_offset_alignment.max(16),
+        device_scope: true,
     }
 }
 

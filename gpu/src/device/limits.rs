@@ -54,6 +54,8 @@ pub struct Limits {
     pub buffers: u32,
     /// The alignment of tensors, in bytes.
     pub align: u64,
+    /// Whether the workgroups of a dispatch can exchange data in memory (barriers of device scope).
+    pub device_scope: bool,
 }
 
 impl Limits {
@@ -66,6 +68,7 @@ impl Limits {
         shared: 1 << 14,
         buffers: NEEDED_BUFFERS,
         align: 256,
+        device_scope: true,
     };
 
     /// Folds the workgroups of dim `along` into the next dim if they exceed the limit.

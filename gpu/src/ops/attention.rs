@@ -184,6 +184,7 @@ impl Split {
         let batches = e.bound_sizes(q).first().copied().unwrap_or(1);
         let wanted = (e.busy() / 128)
             .div_ceil(batches.saturating_mul(key_heads).saturating_mul(groups).max(1));
+        let wanted = if e.limits().device_scope { wanted } else { 1 };
         let shares = most.div_ceil(SPLIT_KEYS).min(MAX_SHARES).min(wanted).max(1);
         let pipeline = AttentionSplit {
             query: q.element,

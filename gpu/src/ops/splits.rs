@@ -15,6 +15,11 @@ pub(super) fn parts(
     splits: usize,
     tile: [usize; 2],
 ) -> Result<[Operand; 2], Error> {
+    if !e.limits().device_scope {
+        return Err(Error::unsupported(
+            "a sum that workgroups of one dispatch share; the device has no barriers between them",
+        ));
+    }
     let sums = e.temporary(Element::F32, &[now, splits, tile.iter().product()])?;
     let counts = counts_for(bound).filter(|counts| now.div_ceil(4) <= *counts);
     let counts = counts.ok_or_else(|| {

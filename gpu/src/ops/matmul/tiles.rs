@@ -64,7 +64,7 @@ impl Product {
         tiling: &Tiling,
     ) -> Result<Parts, Error> {
         let splits = tiling.splits;
-        match (splits, tiling.apart) {
+        match (splits, tiling.apart || !e.limits().device_scope) {
             (1, _) => Ok(Parts { partial: 0, sums: None, counts: None }),
             (_, true) => {
                 let sizes = [self.batches, splits * self.m, self.n.next_multiple_of(4)];

@@ -3,22 +3,25 @@
 //! A [`Weight`] identifies a weight, by the host bytes that its graph borrows. Each compiled graph
 //! therefore owns a [`Holder`] for as long as it borrows them.
 
+use crate::memory_plan::{Locations, Memory};
+use crate::tensors::TensorId;
+use crate::weights::Weight;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use torchlet_gpu::memory_plan::{Locations, Memory};
-use torchlet_gpu::{TensorId, Weight};
 
 /// The location of a weight on the device.
 #[derive(Debug, Clone)]
-pub(crate) struct SharedWeight<B> {
+pub struct SharedWeight<B> {
     buffer: B,
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
+    /// The offset in the buffer, in bytes.
+    pub offset: u64,
+    /// The bytes of the weight.
+    pub bytes: u64,
 }
 
 /// A token that a compiled graph owns as long as it borrows the host bytes of its weights.
-#[derive(Default)]
-pub(crate) struct Holder(Arc<()>);
+#[derive(Debug, Default)]
+pub struct Holder(Arc<()>);
 
 /// A weight on the device.
 struct Entry<B> {
@@ -35,17 +38,17 @@ impl<B> Entry<B> {
 }
 
 /// The weights of all graphs on a device. Their buffers have type `B`.
-pub(crate) struct Weights<B>(Mutex<HashMap<Weight, Entry<B>>>);
+pub struct SharedWeights<B>(Mutex<HashMap<Weight, Entry<B>>>);
 
-impl<B> Default for Weights<B> {
+impl<B> Default for SharedWeights<B> {
     fn default() -> Self {
-        Weights(Mutex::default())
+        SharedWeights(Mutex::default())
     }
 }
 
-impl<B> Weights<B> {
+impl<B> SharedWeights<B> {
     /// Returns those of the wanted weights that are already on the device.
-    pub(crate) fn find(
+    pub fn find(
         &self,
         wanted: &HashMap<TensorId, Weight>,
     ) -> HashMap<TensorId, SharedWeight<Arc<B>>> {
@@ -61,7 +64,7 @@ impl<B> Weights<B> {
 
     /// Registers the weights of a graph, which are located in these buffers. Other graphs can find
     /// them until the returned token is dropped.
-    pub(crate) fn keep(
+    pub fn keep(
         &self,
         weights: &HashMap<TensorId, Weight>,
         places: &Locations,
@@ -94,7 +97,7 @@ impl<B> Weights<B> {
 
 impl<B> SharedWeight<Arc<B>> {
     /// Returns the index of the weight's buffer among `buffers`; adds the buffer if it is missing.
-    pub(crate) fn among(&self, buffers: &mut Vec<Arc<B>>) -> usize {
+    pub fn among(&self, buffers: &mut Vec<Arc<B>>) -> usize {
         match buffers.iter().position(|buffer| Arc::ptr_eq(buffer, &self.buffer)) {
             Some(number) => number,
             None => {
