@@ -34,6 +34,7 @@ pub(crate) fn lower(arguments: &LowerArguments) -> Result<(), Failure> {
     let before = method::Program::read(&program).map_err(failure)?;
     let compiled = compile(arguments, &program, source.data(), &registry)?;
     let (mut after, report) = (compiled.program, compiled.report);
+    check_delegates(&report)?;
     let outside = after.embed(source.data()).map_err(failure)?;
     if arguments.processor == LowerFor::Mcu {
         check_firmware_support(&after, &outside)?;
@@ -78,6 +79,20 @@ fn compile<'p>(
         }
     }
     .map_err(failure)
+}
+
+/// Fails if a delegate that cannot be read is left: no run of the result could load it.
+fn check_delegates(report: &graph::Report) -> Result<(), Failure> {
+    for method in &report.methods {
+        if let Some((delegate, why)) = method.unreadable_delegates.first() {
+            let backend = method.delegates.get(*delegate).map_or("", String::as_str);
+            return Err(Failure::new(format!(
+                "cannot lower the program: method '{}': {backend} delegate: {why}",
+                method.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Fails if a program requires features that firmware lacks.
