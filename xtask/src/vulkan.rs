@@ -37,13 +37,17 @@ pub(crate) fn run(software: &SoftwareVulkan) -> Result<()> {
     std::fs::create_dir_all(&folder)?;
     let settings = folder.join("vk_layer_settings.txt");
     std::fs::write(&settings, SETTINGS).with_context(|| settings.display().to_string())?;
-    let watched = |mut command: Command| -> Command {
-        command.env("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation");
-        command.env("VK_LAYER_SETTINGS_PATH", &settings);
+    let on_software = |mut command: Command| -> Command {
         // The current variable, and that of older loaders.
         command.env("VK_DRIVER_FILES", &software.driver);
         command.env("VK_ICD_FILENAMES", &software.driver);
         command.env(TEST_VARIABLE, "required");
+        command
+    };
+    let watched = |command: Command| -> Command {
+        let mut command = on_software(command);
+        command.env("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation");
+        command.env("VK_LAYER_SETTINGS_PATH", &settings);
         // The layers would not see the creation of pipelines cached by an earlier run.
         command.env("TORCHLET_VULKAN_PIPELINE_CACHE", "off");
         command
@@ -75,6 +79,11 @@ pub(crate) fn run(software: &SoftwareVulkan) -> Result<()> {
     ensure!(!tests.is_empty(), "no test runs on a device");
     // Damaged blobs first: this test takes longest.
     tests.sort_by_key(|(program, _)| program.name != "vulkan_hostile");
+    // `wgpu` validates itself, and records commands that the layers call slow.
+    let (webgpu, mut tests): (Vec<_>, Vec<_>) =
+        tests.into_iter().partition(|(program, _)| program.name == "webgpu");
+    ensure!(!webgpu.is_empty(), "no test runs through WebGPU");
+    run_each_in_a_process(&webgpu, &on_software)?;
     run_each_in_a_process(&tests, &watched)?;
 
     println!("Nor with every optional feature of the device disabled:");
