@@ -1,5 +1,5 @@
-//! The WebGPU delegate, on the crate `wgpu`: runs graph regions that the torchlet compiler assigns to
-//! it on GPUs behind Metal, Direct3D 12 and Vulkan.
+//! The WebGPU delegate, on the crate `wgpu`: runs graph regions that the torchlet compiler assigns
+//! to it on GPUs behind Metal, Direct3D 12 and Vulkan.
 //!
 //! Graphs are planned by [`torchlet_gpu`], as for Vulkan: the same passes, operators, tilings and
 //! memory plan, for a device without optional features and with WebGPU's limits. This crate has the

@@ -21,8 +21,8 @@ pub(crate) struct Pipeline {
 #[derive(Debug, Default)]
 pub(crate) struct Pipelines(Mutex<HashMap<Key, Arc<Pipeline>>>);
 
-/// The identity of a pipeline. In addition to the planned one, it has pairs of bindings that are the
-/// same memory: the first one of each pair is used for both.
+/// The identity of a pipeline. In addition to the planned one, it has pairs of bindings that are
+/// the same memory: the first one of each pair is used for both.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) planned: PipelineKey,

@@ -1,5 +1,5 @@
-//! A recorded schedule: pipelines and bind groups, and the parameters that shaders read from memory.
-//! WebGPU's command buffers run once, so that each run encodes the commands again.
+//! A recorded schedule: pipelines and bind groups, and the parameters that shaders read from
+//! memory. WebGPU's command buffers run once, so that each run encodes the commands again.
 
 use crate::device::Context;
 use crate::error::Error;

@@ -100,8 +100,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Writes the outputs of a call, from the staging memory and the state. If `search` replaced the
-    /// output that `wanted` asks for, its results are taken instead; returns their number.
+    /// Writes the outputs of a call, from the staging memory and the state. If `search` replaced
+    /// the output that `wanted` asks for, its results are taken instead; returns their number.
     ///
     /// # Errors
     /// An output has another type than the graph's, or exceeds its memory.

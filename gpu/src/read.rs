@@ -5,8 +5,8 @@ use crate::state_tensors::{StateTensor, state_tensors};
 use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
 
-/// Parses a delegate blob, of the exporter's `VulkanPartitioner` or of the torchlet compiler, into a
-/// graph and its state tensors. State tensors are listed only for blobs of the torchlet compiler,
+/// Parses a delegate blob, of the exporter's `VulkanPartitioner` or of the torchlet compiler, into
+/// a graph and its state tensors. State tensors are listed only for blobs of the torchlet compiler,
 /// because the exporter does not say which tensors are state.
 ///
 /// # Errors

@@ -362,8 +362,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let by_targets = |graph: &Graph<'_>, node: &Node| {
             asked.clone().any(|target| target.accepts(graph, node).is_ok())
         };
-        // Only the preferred processor decides about exact layers and the passes below, so that they
-        // do not move calls away from it.
+        // Only the preferred processor decides about exact layers and the passes below, so that
+        // they do not move calls away from it.
         let mut first = self.processors.targets.iter();
         let first = first.find(|it| place != Where::Nearby || it.shares_memory());
         let is_accepted = |graph: &Graph<'_>, node: &Node| {

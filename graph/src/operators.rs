@@ -6,10 +6,11 @@
 //!
 //! Names are those of functional ATen, as PyTorch's exporter writes them (`aten.add.Tensor`), and
 //! those of operators that backend lowerings add. Instructions of a program call the out variants
-//! (`aten::add.out`). Some have a second form: `et_vk.q8ta_conv2d`, `q8ta_conv2d_dw` and `q8ta_linear`
-//! may have `weight_scales` and `bias` of shape `[2, outputs]`, constants, with other scales of 1.
-//! The two rows add up to scales of up to 31 bits, and to biases in units of the sums. The result is
-//! that of integers, rounded once, ties up. Passes create this form for targets that accept it.
+//! (`aten::add.out`). Some have a second form: `et_vk.q8ta_conv2d`, `q8ta_conv2d_dw` and
+//! `q8ta_linear` may have `weight_scales` and `bias` of shape `[2, outputs]`, constants, with other
+//! scales of 1. The two rows add up to scales of up to 31 bits, and to biases in units of the sums.
+//! The result is that of integers, rounded once, ties up. Passes create this form for targets that
+//! accept it.
 //!
 //! Passes fuse several calls into `torchlet.*` operators:
 //!

@@ -21,8 +21,8 @@ fn is_selected(fixture: &Fixture) -> bool {
     fixture.file.contains(&name)
 }
 
-/// Checks fixtures against PyTorch's outputs, with the tolerances of the Vulkan tests. Calls that the
-/// device cannot run are on the CPU; returns the numbers of calls on the device and on the CPU.
+/// Checks fixtures against PyTorch's outputs, with the tolerances of the Vulkan tests. Calls that
+/// the device cannot run are on the CPU; returns the numbers of calls on the device and on the CPU.
 fn check_delegated(backend: WebGpuBackend, fixtures: &[Fixture]) -> [usize; 2] {
     let backend = Arc::new(backend);
     let [cases, device, host] = [(); 3].map(|()| AtomicUsize::new(0));
@@ -68,8 +68,8 @@ fn webgpu_kernels_of_large_devices_respect_the_limits_of_browsers() {
     }
 }
 
-/// Programs whose operands are so far apart that the remainder needs steps without contraction, which
-/// WGSL cannot request.
+/// Programs whose operands are so far apart that the remainder needs steps without contraction,
+/// which WGSL cannot request.
 const CONTRACTED: &[&str] = &["ops/ends/fmod_far.bpte", "ops/ends/remainder_far.bpte"];
 
 #[test]

@@ -44,8 +44,8 @@ const EXCEPTIONS: &[(&str, &str)] =
 const SHIPPED: &[&str] = &["torchlet", "torchlet-core", "torchlet-portable"];
 
 /// Exceptions: `defmt` for firmware and `flatbuffers` for hosts need different versions of
-/// `bitflags`; `gpu-allocator`, `kitoken` and `wgpu` of `hashbrown` and its `foldhash`; `kitoken` and
-/// `wgpu` of `bit-set` and its `bit-vec`.
+/// `bitflags`; `gpu-allocator`, `kitoken` and `wgpu` of `hashbrown` and its `foldhash`; `kitoken`
+/// and `wgpu` of `bit-set` and its `bit-vec`.
 const ALLOWED_DUPLICATES: &[&str] = &["bit-set", "bit-vec", "bitflags", "foldhash", "hashbrown"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {

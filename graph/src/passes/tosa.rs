@@ -17,10 +17,10 @@
 //!
 //! Needs: a graph in which each value is produced once. A call is produced only if `takes` accepts
 //! it; otherwise the `tosa.*` calls stay, which kernels compute. Keeps: intermediate values that
-//! other calls read. Rounding: lookups are exact; so are convolutions, linear layers and averages on
-//! processors that support exact scales, such as the CPU engine. Other int8 operators requantize in
-//! `f32`, like those of programs for XNNPACK, so a result close to the middle between two quantized
-//! values may round to the other one.
+//! other calls read. Rounding: lookups are exact; so are convolutions, linear layers and averages
+//! on processors that support exact scales, such as the CPU engine. Other int8 operators requantize
+//! in `f32`, like those of programs for XNNPACK, so a result close to the middle between two
+//! quantized values may round to the other one.
 
 mod floats;
 mod layers;

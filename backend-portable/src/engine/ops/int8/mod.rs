@@ -147,8 +147,8 @@ impl Columns {
     }
 
     /// Computes the requantization parameters of packed columns, in a workspace of
-    /// [`words`](Self::words). `channel` maps a packed column to its output channel. Also returns the rest of the
-    /// workspace.
+    /// [`words`](Self::words). `channel` maps a packed column to its output channel. Also returns
+    /// the rest of the workspace.
     fn fill<'w>(
         &self,
         inputs: &[&[f32]],
