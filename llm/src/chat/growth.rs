@@ -233,8 +233,9 @@ fn namespaces_cannot_contain_themselves() {
         "{% set ns.a = {'x': [1, ns]} %}",
         "{% set ns.a = (1, ns) %}",
         "{% set ns.a, ns.b = ns, 1 %}",
-        "{% set ns.a = ns.items() %}{% set ns.b = [ns.items()] %}",
-        "{% set ns.a = [ns|items] %}",
+        "{% set ns.a = {(1, ns): 2} %}",
+        "{#} {{ ' #}{% set ns.a = ns %}",
+        "{% raw %}{% endraw x %}{{ ' {% endraw %}{% set ns.a = ns %}",
         "{% set ns.a = cycler(ns) %}",
         "{% set ns.a = namespace(x=ns) %}",
         "{% set ns.a|default(ns, true) %}{% endset %}",
@@ -247,6 +248,13 @@ fn namespaces_cannot_contain_themselves() {
         let error = render(&source).unwrap_err().to_string();
         assert!(error.contains("a field of a namespace cannot be or contain"), "{assign}: {error}");
     }
+    // Late lists are copied, and do not lead back.
+    let source = "{% set ns = namespace(b=1) %}{% set n2 = namespace() %}{% set ns.a = n2|items %}\
+        {% set n2.a = [ns|items] %}{% set ns.a = n2|items %}{{ ns|upper }}";
+    assert!(render(source).is_ok_and(|text| text.len() < 100));
+    let source = "{% set ns = namespace(g=[]) %}{% set cur = [1] + [2] %}{% set ns.g = ns.g + [cur] %}\
+        {% set ns.x = {'m': [1, 2, 3][1:], 'k': [[1] * 3]} %}{{ ns.g }}{{ ns.x.m }}{{ ns.x.k }}";
+    assert_eq!(render(source).unwrap(), "[[1, 2]][2, 3][[1, 1, 1]]");
     // What templates of real models do.
     let source = "{% set ns = namespace(a=[], m={}) %}{% for i in range(3) %}{% set ns.a = ns.a + [i] %}\
         {% set ns.m = dict(ns.m, x=i) %}{% endfor %}{% set ns.r = range(2) %}{% set ns.t = 1, 2 %}\
@@ -270,4 +278,13 @@ fn tests_of_long_texts_consume_fuel() {
 fn escape_sequences_are_those_of_python() {
     let source = "{{ 'a\\\nb\\\r\nc\\a\\v\\U0001F600\\/\\u00e9\\x41\\n\\'\\\\' }}";
     assert_eq!(render(source).unwrap(), "abc\x07\x0b\u{1F600}\\/\u{e9}A\n'\\");
+}
+
+/// Keys are parts, too: a map in its own key doubles.
+#[test]
+fn keys_consume_fuel() {
+    let source = "{% set ns = namespace(x='a') %}{% for i in range(40) %}\
+        {% set ns.x = {(ns.x, ns.x): 1} %}{% endfor %}";
+    let error = render(source).unwrap_err().to_string();
+    assert!(error.contains("fuel"), "{error}");
 }

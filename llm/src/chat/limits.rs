@@ -123,6 +123,8 @@ pub(super) fn each_part(
     for part in value.try_iter()? {
         show(&part)?;
         if is_map {
+            // A key may be a tuple.
+            each_part(&part, show)?;
             let field = value.get_item(&part)?;
             show(&field)?;
             each_part(&field, show)?;

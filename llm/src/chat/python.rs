@@ -2,7 +2,7 @@
 
 use super::fields::{Fields, Style};
 use super::limits::{charge_bytes, charge_contents, charge_read, charge_text, each_part};
-use minijinja::value::{Kwargs, ObjectRepr, Rest, ValueKind, ValueOrKwargs};
+use minijinja::value::{Kwargs, ObjectRepr, Rest, Tuple, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State, Value};
 
 /// `str(value)`. Fuel is charged before the text is created.
@@ -339,40 +339,58 @@ pub(super) fn charged(state: &State<'_, '_>, value: Value) -> Result<Value, Erro
 /// Charges fuel for everything in a value that a namespace is to keep, and returns it.
 ///
 /// A namespace that contained itself would nest without end, so none may be in the value, nor
-/// anything through which one could get there later: functions, loops, and lists that are computed
-/// when they are read.
+/// anything through which one could get there later: functions and loops are refused, and lists
+/// that are computed when they are read are copied.
 pub(super) fn kept(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
-    check_kept(&value, true)?;
+    check_kept(&value)?;
     charge_contents(state, &value)?;
-    let value = match value.kind() {
-        ValueKind::Iterable => Value::from(value.try_iter()?.collect::<Vec<Value>>()),
-        _ => value,
-    };
-    each_part(&value, &mut |part| check_kept(part, false))?;
-    Ok(value)
+    each_part(&value, &mut |part| check_kept(part))?;
+    Ok(copied(&value)?.unwrap_or(value))
 }
 
-/// Refuses what a namespace cannot keep. Lists that are computed when they are read are allowed
-/// only if they are the whole value.
-fn check_kept(value: &Value, is_whole: bool) -> Result<(), Error> {
-    let refuse = |what: &str, advice: &str| {
-        let message = format!("a field of a namespace cannot be or contain {what}{advice}");
+/// Refuses what a namespace cannot keep.
+fn check_kept(value: &Value) -> Result<(), Error> {
+    let refuse = |what: &str| {
+        let message = format!("a field of a namespace cannot be or contain {what}");
         Err(Error::new(ErrorKind::InvalidOperation, message))
     };
-    if value.kind() == ValueKind::Iterable && !is_whole {
-        return refuse(
-            "a list inside another value that is computed late",
-            ": use the filter list",
-        );
-    }
     let Some(object) = value.as_object() else { return Ok(()) };
     let types = ["Namespace", "Loop", "Macro", "Closure"];
     let name = object.type_name().rsplit("::").next().unwrap_or_default();
     match object.repr() {
-        ObjectRepr::Plain => refuse("a function", ""),
-        _ if types.contains(&name) => refuse("a namespace, loop or macro", ""),
+        ObjectRepr::Plain => refuse("a function"),
+        _ if types.contains(&name) => refuse("a namespace, loop or macro"),
         _ => Ok(()),
     }
+}
+
+/// Copies a value that contains lists that are computed when they are read; `None` if it has none.
+fn copied(value: &Value) -> Result<Option<Value>, Error> {
+    let mut is_changed = value.kind() == ValueKind::Iterable;
+    let mut copy = |part: Value| -> Result<Value, Error> {
+        let copy = copied(&part)?;
+        is_changed |= copy.is_some();
+        Ok(copy.unwrap_or(part))
+    };
+    let copy = match value.kind() {
+        ValueKind::Map => {
+            let mut fields = Vec::new();
+            for key in value.try_iter()? {
+                let field = value.get_item(&key)?;
+                fields.push((copy(key)?, copy(field)?));
+            }
+            Value::from_pairs(fields)
+        }
+        ValueKind::Seq | ValueKind::Iterable => {
+            let parts = value.try_iter()?.map(&mut copy).collect::<Result<Vec<Value>, Error>>()?;
+            match value.is_tuple() {
+                true => Value::from(Tuple::from(parts)),
+                false => Value::from(parts),
+            }
+        }
+        _ => return Ok(None),
+    };
+    Ok(is_changed.then_some(copy))
 }
 
 /// The tests `lower` and `upper`, which read all of the text.

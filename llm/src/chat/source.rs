@@ -121,19 +121,23 @@ impl<'s> Reader<'s> {
         };
         self.at += start;
         let is_tag = self.rest().starts_with("{%");
-        if self.rest().starts_with("{#") {
-            return self.skip_behind("#}");
-        }
+        let is_comment = self.rest().starts_with("{#");
         self.at += 2;
         if self.rest().starts_with(['-', '+']) {
             self.at += 1;
+        }
+        if is_comment {
+            return self.skip_behind("#}");
+        }
+        if let Some(length) = plain_tag(self.rest(), "raw").filter(|_| is_tag) {
+            self.at += length;
+            return self.skip_raw();
         }
         self.skip_space();
         let (mut part, mut is_call) = (Part::Other, false);
         if is_tag {
             let (begin, keyword) = (self.at, self.name());
             match keyword {
-                "raw" => return self.skip_raw(),
                 "for" => part = Part::Targets { is_set: false },
                 "set" => part = Part::Targets { is_set: true },
                 // The arguments of a call block are declared like parameters.
@@ -159,11 +163,10 @@ impl<'s> Reader<'s> {
             if !self.skip_behind("{%") {
                 return false;
             }
-            if self.rest().starts_with(['-', '+']) {
-                self.at += 1;
-            }
-            self.skip_space();
-            if self.name() == "endraw" {
+            let rest = self.rest();
+            let marked = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+            if let Some(length) = plain_tag(marked, "endraw") {
+                self.at += rest.len() - marked.len() + length;
                 return true;
             }
         }
@@ -391,6 +394,16 @@ impl<'s> Reader<'s> {
     }
 }
 
+/// The length of the rest of a tag that is only this word, including its end. Like minijinja, which
+/// reads other tags with this word as text or code.
+fn plain_tag(rest: &str, word: &str) -> Option<usize> {
+    let is_space = |character: char| character.is_ascii_whitespace();
+    let behind = rest.trim_start_matches(is_space).strip_prefix(word)?;
+    let behind = behind.trim_start_matches(is_space);
+    let behind = behind.strip_prefix(['-', '+']).unwrap_or(behind).strip_prefix("%}")?;
+    Some(rest.len() - behind.len())
+}
+
 /// The text for an escape sequence, and its length in bytes behind the backslash. `None` if
 /// minijinja reads it as Python does.
 fn escaped(rest: &str) -> Option<(usize, String)> {
@@ -403,7 +416,8 @@ fn escaped(rest: &str) -> Option<(usize, String)> {
         // Not an escape sequence.
         '/' => "\\\\/".into(),
         'U' => {
-            let digits = rest.get(1..9)?;
+            let is_digit = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            let digits = rest.get(1..9).filter(is_digit)?;
             let character = u32::from_str_radix(digits, 16).ok().and_then(char::from_u32)?;
             let mut units = [0; 2];
             let units = character.encode_utf16(&mut units).iter();
