@@ -9,7 +9,8 @@
 //!   integers beyond by the nearest one. Such a bound moves inwards to [`MAX_MAGNITUDE`]. It must
 //!   not be removed: numbers without bounds may have exponents, and `1e999` would match.
 //! - **Integers beyond 2^53.** llguidance computes with `f64`, and would generate the nearest one.
-//!   A bound moves inwards to the next `f64`; as `const` or in `enum`, such an integer is refused.
+//!   A bound moves inwards to the next `f64`, and then includes it. As `const` or in `enum`, numbers
+//!   of this magnitude are refused.
 //! - **`multipleOf`.** llguidance multiplies by 10 until no fraction is left, with rounding errors:
 //!   `0.0007` would have too many digits. A neighbouring `f64` whose errors cancel replaces it; the
 //!   decimal digits that llguidance derives are those of the schema. Where there is none, as for
@@ -25,8 +26,8 @@ const MAX_BOUND: f64 = (1 << 20) as f64;
 
 /// Maximum magnitude of bounds.
 const MAX_MAGNITUDE: f64 = 9.2e18;
-/// Integers up to this magnitude are exact as `f64`.
-const MAX_EXACT: u64 = 1 << 53;
+/// Integers below this magnitude are exact as `f64`.
+const MAX_EXACT: f64 = (1u64 << 53) as f64;
 /// Number of neighbouring floats on either side to try for `multipleOf`.
 const NEIGHBOURS: u64 = 8;
 /// Maximum number of decimal places of such a neighbour: llguidance computes powers as `u32`.
@@ -47,8 +48,7 @@ pub(super) fn narrow(schema: &mut Value) -> Result<bool, String> {
     for key in ["const", "enum"] {
         if let Some(number) = fields.get(key).and_then(beyond_exact) {
             return Err(format!(
-                "'{key}' has the integer {number}: beyond 2^53, integers are not exact; use a \
-                 string"
+                "'{key}' has the number {number}: from 2^53, integers are not exact; use a string"
             ));
         }
     }
@@ -65,16 +65,21 @@ pub(super) fn narrow(schema: &mut Value) -> Result<bool, String> {
         if sign * bound < -MAX_MAGNITUDE {
             fields.insert(key.into(), (-sign * MAX_MAGNITUDE).into());
             changed = true;
-        } else if let Some(whole) = fields.get(key).and_then(integer)
-            && whole.unsigned_abs() > u128::from(MAX_EXACT)
-        {
-            let is_outside = (bound as i128 - whole) as f64 * sign < 0.0;
-            let inside = match (is_outside, sign > 0.0) {
+        } else if bound.abs() >= MAX_EXACT {
+            let is_exclusive = key.starts_with("exclusive");
+            // An integer that is no `f64` was rounded.
+            let excess = fields.get(key).and_then(integer).map_or(0, |it| bound as i128 - it);
+            let is_outside = excess != 0 && (excess > 0) != (sign > 0.0);
+            let inside = match (is_outside || is_exclusive && excess == 0, sign > 0.0) {
                 (false, _) => bound,
                 (true, true) => bound.next_up(),
                 (true, false) => bound.next_down(),
             };
-            fields.insert(key.into(), inside.into());
+            fields.remove(key);
+            let inclusive = if sign > 0.0 { "minimum" } else { "maximum" };
+            let other = fields.get(inclusive).and_then(Value::as_f64);
+            let inside = other.filter(|other| sign * other > sign * inside).unwrap_or(inside);
+            fields.insert(inclusive.into(), inside.into());
             changed = true;
         }
     }
@@ -109,12 +114,12 @@ fn integer(value: &Value) -> Option<i128> {
     value.as_i64().map(i128::from).or(value.as_u64().map(i128::from))
 }
 
-/// The first integer in a value that is not exact as `f64`, or follows one that is not.
-fn beyond_exact(value: &Value) -> Option<i128> {
+/// The first number in a value that may not be exact as `f64`.
+fn beyond_exact(value: &Value) -> Option<&Value> {
     match value {
         Value::Array(items) => items.iter().find_map(beyond_exact),
         Value::Object(fields) => fields.values().find_map(beyond_exact),
-        value => integer(value).filter(|it| it.unsigned_abs() > u128::from(MAX_EXACT)),
+        value => Some(value).filter(|it| it.as_f64().is_some_and(|it| it.abs() >= MAX_EXACT)),
     }
 }
 
@@ -174,13 +179,21 @@ mod tests {
         for (key, bound, inside) in [
             ("minimum", (1u64 << 53) + 1, (1u64 << 53) + 2),
             ("maximum", (1 << 53) + 1, 1 << 53),
-            ("exclusiveMaximum", (1 << 53) + 3, (1 << 53) + 2),
             ("maximum", (1 << 53) + 4, (1 << 53) + 4),
+            ("exclusiveMaximum", (1 << 53) + 3, (1 << 53) + 2),
+            ("exclusiveMaximum", (1 << 53) + 2, 1 << 53),
+            ("exclusiveMinimum", (1 << 53) + 1, (1 << 53) + 2),
+            ("exclusiveMinimum", (1 << 53) + 4, (1 << 53) + 6),
         ] {
             let mut schema = json!({key: bound});
             assert_eq!(narrow(&mut schema), Ok(true));
-            assert_eq!(schema, json!({key: inside as f64}));
+            let inclusive = if key.ends_with("inimum") { "minimum" } else { "maximum" };
+            assert_eq!(schema, json!({inclusive: inside as f64}), "{key} {bound}");
         }
+        // The tighter one of two bounds.
+        let mut schema = json!({"minimum": (1u64 << 53) + 8, "exclusiveMinimum": 1u64 << 53});
+        assert_eq!(narrow(&mut schema), Ok(true));
+        assert_eq!(schema, json!({"minimum": ((1u64 << 53) + 8) as f64}));
         let mut schema = json!({"minimum": -(1i64 << 53) - 1});
         assert_eq!(narrow(&mut schema), Ok(true));
         assert_eq!(schema, json!({"minimum": -((1u64 << 53) as f64)}));
@@ -192,11 +205,12 @@ mod tests {
             json!({"const": u64::MAX}),
             json!({"enum": [1, i64::MIN]}),
             json!({"properties": {"a": {"const": [{"x": (1u64 << 53) + 1}]}}}),
+            json!({"const": 18446744073709551617.0}),
         ] {
             let error = narrow(&mut schema.clone()).unwrap_err();
-            assert!(error.contains("beyond 2^53"), "{error}");
+            assert!(error.contains("from 2^53"), "{error}");
         }
-        assert_eq!(narrow(&mut json!({"const": 1u64 << 53})), Ok(false));
+        assert_eq!(narrow(&mut json!({"const": (1u64 << 53) - 1})), Ok(false));
     }
 
     #[test]
