@@ -14,6 +14,8 @@ const MAX_FIELDS: usize = 1 << 16;
 /// Bytes of memory that a field or list counts as, in addition to its text. A template gets it as
 /// a value, which takes up to about twice as much.
 const BYTES_PER_FIELD: usize = 512;
+/// As above for each comma: for a number in a list.
+const BYTES_PER_ITEM: usize = 128;
 
 /// Access rules for requests.
 pub(super) struct Guard {
@@ -148,13 +150,18 @@ impl Drop for Room {
 impl Bodies {
     /// Reserves memory for the parsed form of a body.
     pub(super) fn admit_fields(&self, body: &[u8]) -> Result<Room, Refusal> {
-        let fields = count_fields(body);
-        if fields > MAX_FIELDS {
-            let message =
-                format!("the request has {fields} JSON fields and lists, more than {MAX_FIELDS}");
+        let (fields, items) = count_fields(body);
+        let bytes = fields.saturating_mul(BYTES_PER_FIELD);
+        let bytes = bytes.saturating_add(items.saturating_mul(BYTES_PER_ITEM));
+        if fields > MAX_FIELDS || bytes > MAX_BODIES {
+            let most = MAX_BODIES / BYTES_PER_ITEM;
+            let message = format!(
+                "the request has {fields} JSON fields and lists and {items} items, more than \
+                 {MAX_FIELDS} or {most}"
+            );
             return Err(Some((400, message)));
         }
-        self.admit(fields * BYTES_PER_FIELD)
+        self.admit(bytes)
     }
 
     /// Reserves memory for a body.
@@ -170,19 +177,20 @@ impl Bodies {
     }
 }
 
-/// Number of fields, objects and lists in a JSON text.
-fn count_fields(text: &[u8]) -> usize {
-    let (mut count, mut is_quoted, mut is_escaped) = (0, false, false);
+/// Number of fields, objects and lists in a JSON text, and of commas.
+fn count_fields(text: &[u8]) -> (usize, usize) {
+    let (mut count, mut items, mut is_quoted, mut is_escaped) = (0, 0, false, false);
     for byte in text {
         match byte {
             _ if std::mem::take(&mut is_escaped) => {}
             b'\\' => is_escaped = is_quoted,
             b'"' => is_quoted = !is_quoted,
             b':' | b'[' | b'{' if !is_quoted => count += 1,
+            b',' if !is_quoted => items += 1,
             _ => {}
         }
     }
-    count
+    (count, items)
 }
 
 #[cfg(test)]
@@ -192,7 +200,7 @@ mod tests {
     #[test]
     fn fields_take_memory() {
         let text = r#"{"a": [1, 2, {"b:[{": "\"{[:"}], "c\\": {}}"#;
-        assert_eq!(count_fields(text.as_bytes()), 7);
+        assert_eq!(count_fields(text.as_bytes()), (7, 3));
         let bodies = Bodies::default();
         let half = "[]".repeat(MAX_BODIES / BYTES_PER_FIELD / 2);
         let rooms = [(); 2].map(|()| bodies.admit_fields(half.as_bytes()).unwrap());
@@ -200,8 +208,9 @@ mod tests {
         assert_eq!(status(bodies.admit_fields(b"[]")), 503);
         drop(rooms);
         assert!(bodies.admit_fields(b"[]").is_ok());
-        let many = "[".repeat(MAX_FIELDS + 1);
-        assert_eq!(status(bodies.admit_fields(many.as_bytes())), 400);
+        for many in ["[".repeat(MAX_FIELDS + 1), "1,".repeat(MAX_BODIES / BYTES_PER_ITEM + 1)] {
+            assert_eq!(status(bodies.admit_fields(many.as_bytes())), 400);
+        }
     }
 
     fn request(host: Option<&str>, origin: Option<&str>, token: Option<&str>) -> Request {
