@@ -65,6 +65,13 @@ pub fn device_backend(name: &str) -> Option<&'static (dyn Backend + Send + Sync)
     found.map(|(_, backend)| backend.as_ref())
 }
 
+/// Whether an earlier API of this build opens the same devices: WebGPU runs on Vulkan, except on
+/// Apple's systems and Windows.
+pub(crate) fn is_covered(api: &dyn DeviceApi) -> bool {
+    let has_others = cfg!(any(windows, target_vendor = "apple", target_family = "wasm"));
+    api.name() == "webgpu" && cfg!(feature = "vulkan") && !has_others
+}
+
 /// Returns the device API with this name.
 pub(crate) fn device_api(name: &str) -> Result<&'static dyn DeviceApi, UnknownProcessor> {
     let api = DEVICE_APIS.iter().copied().find(|api| api.name() == name);

@@ -1,7 +1,7 @@
 //! Compilation targets of a program.
 
 use super::Compiling;
-use crate::devices::{DEVICE_APIS, device_api};
+use crate::devices::{DEVICE_APIS, device_api, is_covered};
 use crate::files::OpenProgram;
 use torchlet_core::{Rates, Registry};
 use torchlet_graph::device::DeviceApi;
@@ -42,7 +42,7 @@ pub(super) enum Processor {
 
 /// The first device that is available and not emulated.
 pub(super) fn device(registry: &Registry<'_>) -> Option<Processor> {
-    DEVICE_APIS.iter().find_map(|api| {
+    DEVICE_APIS.iter().filter(|api| !is_covered(**api)).find_map(|api| {
         let backend = registry.backend(api.backend_name())?;
         let rates = backend.rates();
         // Software drivers are slower than the CPU engine.
