@@ -148,7 +148,7 @@ impl<'p> Method<'p> {
         self.values.len() - 1
     }
 
-    /// Names the tensors among `state` that only delegates access. The runtime does not know which
+    /// Names the tensors among `state` without initial data that only delegates access. The runtime does not know which
     /// arguments a delegate reads, so that it would take such tensors for results of delegates: a
     /// reset would keep what another method wrote to them.
     pub(crate) fn name_state(&mut self, state: &BTreeSet<usize>) {
@@ -165,6 +165,7 @@ impl<'p> Method<'p> {
         {
             if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(*value)
                 && tensor.name.is_none()
+                && tensor.data == TensorData::None
                 && let Some((buffer, offset)) = tensor.location
             {
                 tensor.name = Some(format!("state {buffer}:{offset}"));
