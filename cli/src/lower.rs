@@ -72,7 +72,13 @@ fn compile<'p>(
         LowerFor::Device(name) => {
             let api = DEVICE_APIS.iter().find(|api| api.name() == name);
             let target = api.map(|api| api.target(None));
-            let shaders = api.filter(|_| shaders).and_then(|api| api.shader_target(None));
+            let wanted = shaders;
+            let shaders = api.filter(|_| wanted).and_then(|api| api.shader_target(None));
+            if wanted && shaders.is_none() {
+                return Err(Failure::new(format!(
+                    "--allow-foreign-shaders has no effect with --for {name}: shaders run on Vulkan"
+                )));
+            }
             let targets: Vec<&dyn graph::Target> =
                 target.as_deref().into_iter().chain(shaders.as_deref()).collect();
             graph::compile(program, data, Processors::preferring(&targets), registry)

@@ -1,7 +1,8 @@
 //! Vulkan objects of foreign shaders: images with samplers, pipelines with any descriptor layout,
 //! and a command buffer of dispatches and copies.
 //!
-//! Every command waits for the one before it. All images stay in the general layout.
+//! Every command waits for the one before it. Images are in the general layout, except during
+//! copies.
 
 use super::Context;
 use super::buffer::Buffer;
@@ -472,7 +473,8 @@ impl ForeignRecording {
                     .subresource_range(WHOLE)
             })
             .collect();
-        // SAFETY: the command buffer is being recorded, and the images are alive.
+        // SAFETY: the command buffer is being recorded, and the images are alive, in the layout
+        // `from` (each command leaves them in the general one).
         unsafe {
             self.context.raw.cmd_pipeline_barrier(
                 self.commands,
