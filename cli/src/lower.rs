@@ -75,8 +75,11 @@ fn compile<'p>(
             let wanted = shaders;
             let shaders = api.filter(|_| wanted).and_then(|api| api.shader_target(None));
             if wanted && shaders.is_none() {
+                let able = DEVICE_APIS.iter().filter(|api| api.shader_target(None).is_some());
+                let able: Vec<&str> = able.map(|api| api.name()).collect();
                 return Err(Failure::new(format!(
-                    "--allow-foreign-shaders has no effect with --for {name}: shaders run on Vulkan"
+                    "--allow-foreign-shaders has no effect with --for {name}: it needs --for {}",
+                    able.join(" or --for ")
                 )));
             }
             let targets: Vec<&dyn graph::Target> =
