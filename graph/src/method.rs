@@ -148,9 +148,9 @@ impl<'p> Method<'p> {
         self.values.len() - 1
     }
 
-    /// Names the tensors among `state` without initial data that only delegates access. The runtime does not know which
-    /// arguments a delegate reads, so that it would take such tensors for results of delegates: a
-    /// reset would keep what another method wrote to them.
+    /// Names the tensors among `state` without initial data that only delegates access. The runtime
+    /// does not know which arguments a delegate reads, so that it would take such tensors for
+    /// results of delegates: a reset would keep what another method wrote to them.
     pub(crate) fn name_state(&mut self, state: &BTreeSet<usize>) {
         let calls = |is_delegate: bool| {
             let instructions = self.instructions.iter().filter(move |instruction| {

@@ -9,8 +9,8 @@
 //!   integers beyond by the nearest one. Such a bound moves inwards to [`MAX_MAGNITUDE`]. It must
 //!   not be removed: numbers without bounds may have exponents, and `1e999` would match.
 //! - **Integers beyond 2^53.** llguidance computes with `f64`, and would generate the nearest one.
-//!   A bound moves inwards to the next `f64`, and then includes it. As `const` or in `enum`, numbers
-//!   of this magnitude are refused.
+//!   A bound moves inwards to the next `f64`, and then includes it. As `const` or in `enum`,
+//!   numbers of this magnitude are refused.
 //! - **`multipleOf`.** llguidance multiplies by 10 until no fraction is left, with rounding errors:
 //!   `0.0007` would have too many digits. A neighbouring `f64` whose errors cancel replaces it; the
 //!   decimal digits that llguidance derives are those of the schema. Where there is none, as for
