@@ -130,14 +130,6 @@ fn properties(device: &DeviceInfo) -> Vec<(&'static str, Property)> {
     let cores = device.cores.map(|it| {
         Property::Object(vec![("count", it.count.into()), ("invocations", it.invocations.into())])
     });
-    let limits = Property::Object(vec![
-        ("invocations", limits.invocations.into()),
-        ("workgroups", limits.workgroups.into_iter().collect()),
-        ("shared_memory", limits.shared_memory.into()),
-        ("storage_buffers", limits.storage_buffers.into()),
-        ("tensor", limits.tensor.into()),
-        ("allocation", limits.allocation.into()),
-    ]);
     vec![
         ("index", (device.index as u64).into()),
         ("name", device.name.as_str().into()),
@@ -148,7 +140,7 @@ fn properties(device: &DeviceInfo) -> Vec<(&'static str, Property)> {
         ("subgroup_size", features.subgroup_size.into()),
         ("cooperative_matrices", Property::List(matrices.collect())),
         ("cores", cores.into()),
-        ("limits", limits),
+        ("limits", (*limits).into()),
         ("transfer_queue", device.transfer_queue.into()),
         (
             "matrix_units",

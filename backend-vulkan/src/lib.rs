@@ -52,18 +52,17 @@ use error::Error;
 use foreign::ForeignDelegate;
 use load::Build;
 use session::Session;
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use stopwatch::Stopwatch;
 use torchlet_core::{
-    Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
-    DeviceMemory, InitContext, OptionValue, Processed, Rates, delegate_size,
+    Backend, DelegateBox, DelegateError, DelegateInfo, DeviceMemory, InitContext, OptionValue,
+    Processed, Rates, delegate_size,
 };
-use torchlet_gpu::SearchRequest;
 use torchlet_gpu::device::Profile;
+use torchlet_gpu::{DevicePool, GraphDelegate};
 use torchlet_graph::front;
 
 /// The backend id that programs use for this backend.
@@ -78,11 +77,8 @@ pub const BACKEND_NAME: &str = front::vulkan::BACKEND;
 #[derive(Default)]
 pub struct VulkanBackend {
     options: Options,
-    contexts: Contexts,
+    pool: DevicePool<Context>,
 }
-
-/// Open devices, by the requested device name.
-type Contexts = Arc<Mutex<HashMap<Option<String>, Arc<Context>>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Poisoning can be ignored: a panic cannot leave the guarded data half-changed.
@@ -237,7 +233,7 @@ impl VulkanBackendBuilder {
 
     /// Builds the backend, which opens its device on first use.
     pub fn build(self) -> VulkanBackend {
-        VulkanBackend { options: self.options, contexts: Contexts::default() }
+        VulkanBackend { options: self.options, pool: DevicePool::default() }
     }
 }
 
@@ -261,48 +257,30 @@ impl VulkanBackend {
     /// For tests.
     #[doc(hidden)]
     pub fn lose_devices(&self) {
-        lock(&self.contexts).values().for_each(|context| context.lose());
+        self.pool.open().iter().for_each(|context| context.lose());
     }
 
     /// Returns the number of pipelines that the open devices have created. For tests.
     #[doc(hidden)]
     pub fn pipelines(&self) -> usize {
-        lock(&self.contexts).values().map(|context| context.pipelines.count()).sum()
+        self.pool.open().iter().map(|context| context.pipelines.count()).sum()
     }
 
     /// Returns the number of loads that uploaded weights on a transfer queue. For tests.
     #[doc(hidden)]
     pub fn transfers(&self) -> usize {
-        let contexts = lock(&self.contexts);
-        contexts.values().map(|context| context.transfers.load(Ordering::Relaxed)).sum()
+        let contexts = self.pool.open();
+        contexts.iter().map(|context| context.transfers.load(Ordering::Relaxed)).sum()
     }
 
     /// Returns the context of the device that `named` selects by index or by part of its name.
     /// Without `named`, returns the context of the backend's device.
     fn context(&self, named: Option<&str>) -> Result<Arc<Context>, Error> {
-        // The lock is held while a device is opened, so that it is opened only once.
-        let mut contexts = lock(&self.contexts);
-        let key = named.map(str::to_owned);
-        if let Some(context) = contexts.get(&key).filter(|context| context.works()) {
-            return Ok(context.clone());
-        }
-        let device = key.clone().or_else(|| self.options.device.clone());
-        let context = Context::open(&Options { device, ..self.options.clone() })?;
-        contexts.insert(key, context.clone());
-        Ok(context)
+        self.pool.find_or_open(named, |named| {
+            let device = named.or_else(|| self.options.device.clone());
+            Context::open(&Options { device, ..self.options.clone() })
+        })
     }
-}
-
-/// Drops the context of a lost device, so that the next load reopens the device.
-fn forget_lost<T>(
-    contexts: &Contexts,
-    lost: &Arc<Context>,
-    result: Result<T, Error>,
-) -> Result<T, DelegateError> {
-    if result.as_ref().is_err_and(Error::is_device_loss) {
-        lock(contexts).retain(|_, context| !Arc::ptr_eq(context, lost));
-    }
-    result.map_err(DelegateError::from)
 }
 
 impl Backend for VulkanBackend {
@@ -317,24 +295,19 @@ impl Backend for VulkanBackend {
     fn rates(&self) -> Option<Rates> {
         // A device that is just being opened is not waited for: its kind is known without opening
         // it.
-        let contexts = match self.contexts.try_lock() {
-            Ok(contexts) => Some(contexts),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        };
-        let open = contexts.and_then(|all| all.get(&None).map(|context| context.info.clone()));
+        let open = self.pool.chosen().map(|context| context.info.clone());
         let info = open.or_else(|| device::chosen(&self.options).ok());
         info.map(|info| Profile::of(info.kind).rates(info.kind, info.cores))
     }
 
     fn device_memory(&self) -> Option<DeviceMemory> {
-        let contexts = lock(&self.contexts);
-        let reports = contexts.values().map(|context| context.meter.report());
+        let contexts = self.pool.open();
+        let reports = contexts.iter().map(|context| context.meter.report());
         reports.reduce(|a, b| DeviceMemory::new(a.used + b.used, a.peak + b.peak))
     }
 
     fn arena_bytes(&self, _delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
-        Ok(delegate_size::<VulkanDelegate>().max(delegate_size::<ForeignDelegate>()))
+        Ok(delegate_size::<GraphDelegate<Session>>().max(delegate_size::<ForeignDelegate>()))
     }
 
     fn init<'m>(
@@ -372,8 +345,8 @@ impl Backend for VulkanBackend {
                 _ => None,
             });
             let limit = limit.unwrap_or(u64::MAX);
-            let delegate = ForeignDelegate::new(&device, self.contexts.clone(), &graph, limit);
-            let delegate = forget_lost(&self.contexts, &device, delegate)?;
+            let delegate = ForeignDelegate::new(&device, self.pool.clone(), &graph, limit);
+            let delegate = self.pool.checked(&device, delegate)?;
             watch.lap("create shaders");
             watch.report(|event| context.trace(event));
             return context.place(delegate);
@@ -382,68 +355,8 @@ impl Backend for VulkanBackend {
         let lasts = matches!(context.processed(), Processed::Lent(_));
         let build = Build { context: &device, traced, trial: false, parallel, lasts, without: &[] };
         let session = compile(build, graph, state_tensors, &mut watch);
-        let session = Box::new(forget_lost(&self.contexts, &device, session)?);
+        let session = Box::new(self.pool.checked(&device, session)?);
         watch.report(|event| context.trace(event));
-        context.place(VulkanDelegate { session, device, contexts: self.contexts.clone() })
-    }
-}
-
-/// A delegate that runs a compiled graph.
-struct VulkanDelegate {
-    session: Box<Session>,
-    device: Arc<Context>,
-    contexts: Contexts,
-}
-
-impl VulkanDelegate {
-    /// Runs `work` on the session once the device has finished any cancelled run.
-    fn with_idle<T>(
-        &mut self,
-        work: impl FnOnce(&mut Session) -> Result<T, Error>,
-    ) -> Result<T, DelegateError> {
-        let result = self.session.finish_pending().and_then(|()| work(&mut self.session));
-        forget_lost(&self.contexts, &self.device, result)
-    }
-}
-
-impl Drop for VulkanDelegate {
-    fn drop(&mut self) {
-        // Memory must not be freed while the device still uses it. If waiting fails, the device is
-        // lost, or abandoned together with its memory.
-        let _ = self.session.finish_pending();
-    }
-}
-
-impl Delegate for VulkanDelegate {
-    fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
-        self.with_idle(|session| session.run(call, None).map(drop))
-    }
-
-    fn execute_argmax(
-        &mut self,
-        call: &mut DelegateCall<'_, '_>,
-        arg: usize,
-        indices: &mut [i32],
-    ) -> Result<Option<usize>, DelegateError> {
-        self.with_idle(|session| session.run(call, Some(SearchRequest { arg, indices })))
-    }
-
-    fn reset(&mut self) -> Result<(), DelegateError> {
-        self.with_idle(Session::reset)
-    }
-
-    fn state(&self, number: usize) -> Option<DelegateState<'_>> {
-        let state = self.session.state_tensors().get(number)?;
-        Some(DelegateState { name: state.name.as_deref(), info: state.info.clone() })
-    }
-
-    fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), DelegateError> {
-        let result = self.session.finish_pending();
-        let result = result.and_then(|()| self.session.read_state(number, target));
-        forget_lost(&self.contexts, &self.device, result)
-    }
-
-    fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), DelegateError> {
-        self.with_idle(|session| session.write_state(number, source))
+        context.place(GraphDelegate::new(session, device, self.pool.clone()))
     }
 }

@@ -85,69 +85,6 @@ impl Session {
         Ok(layout)
     }
 
-    /// Runs the graph on the arguments of a call. If an argmax search replaced an output, returns
-    /// the number of rows of that output.
-    pub(crate) fn run(
-        &mut self,
-        call: &mut DelegateCall<'_, '_>,
-        wanted: Option<SearchRequest<'_>>,
-    ) -> Result<Option<usize>, Error> {
-        let layout = self.layout(call)?;
-        let searched = wanted.as_ref().and_then(|wanted| {
-            layout.outputs.get(wanted.arg.checked_sub(layout.first_output)?).copied()
-        });
-        let mut watch = Stopwatch::new(call.is_traced());
-        if call.is_traced() != self.current.labels.is_some() {
-            self.current.labels = call.is_traced().then(Vec::new);
-            self.recorded = false;
-            self.cache.clear();
-        }
-        let invoke = call.split(layout.first_output)?;
-        let sizes = self.plan.call_sizes(&layout, invoke)?;
-        self.switch_to(RecordingKey { sizes, wanted: searched })?;
-        watch.lap("find recording");
-        let (staging, varied) = (self.memory.inputs.mapped(), &mut self.current.replay.varied);
-        self.plan.write_inputs(&mut self.state, &layout, invoke, staging, varied)?;
-        watch.lap("write inputs");
-        if self.current.replay.varied && self.recorded {
-            // Cleared first, so that an error leaves no valid recording.
-            self.recorded = false;
-            self.recorded = match self.current.replay.update(&self.plan, &mut self.state)? {
-                Some(steps) => {
-                    self.current.write_parameters(&steps)?;
-                    true
-                }
-                None => false,
-            };
-            watch.lap("update");
-        }
-        if !self.recorded {
-            let (steps, reads) = encode(&self.plan.graph, &mut self.state, false)?;
-            self.current.replay.reads = Some(reads);
-            watch.lap("encode");
-            self.record_or_evict(steps, &mut watch)?;
-            // Recording may have created new pipelines.
-            self.context.pipelines.save();
-        }
-        let parallel = invoke.parallel();
-        if parallel.is_cancelled() {
-            return Err(Error::Cancelled);
-        }
-        let varied = std::mem::take(&mut self.current.replay.varied);
-        self.current.recording.submit()?;
-        if varied {
-            self.recorded = self.current.replay.predict(&self.plan, &mut self.state);
-        }
-        self.current.recording.wait_unless(&|| parallel.is_cancelled())?;
-        watch.lap("submit and wait");
-        let (staging, search) = (self.memory.outputs.mapped(), self.current.search);
-        let found =
-            self.plan.read_outputs(&self.state, &layout, invoke, staging, search, wanted)?;
-        watch.lap("read outputs");
-        self.report(call, &watch)?;
-        Ok(found)
-    }
-
     /// Reports the times of the run's phases and commands to the tracer, if any.
     fn report(&self, call: &DelegateCall<'_, '_>, watch: &Stopwatch) -> Result<(), Error> {
         let Some(labels) = &self.current.labels else { return Ok(()) };
@@ -266,38 +203,112 @@ impl Session {
         Ok(ticks.collect())
     }
 
-    /// Waits until the device has finished a cancelled run, which uses the memory until then. Other
-    /// delegates are unaffected: they share only weights, which are read-only.
-    pub(crate) fn finish_pending(&self) -> Result<(), Error> {
-        self.cache.wait()?;
-        self.current.recording.wait()
-    }
-
-    /// Restores the initial contents of all state buffers.
-    pub(crate) fn reset(&mut self) -> Result<(), Error> {
-        let contents = self.plan.initial_state(&self.state)?;
-        upload(&contents, &self.context, &mut self.memory.constants, &Serial, Vec::new())
-    }
-
     /// Returns the tuning questions, by the index of their call.
     pub(crate) fn questions(&self) -> HashMap<usize, TuningKey> {
         self.state.questions()
     }
 
-    /// Returns the state tensors that callers can read and write.
-    pub(crate) fn state_tensors(&self) -> &[StateTensor] {
+    /// Waits until the device has finished all submissions; a cancelled run uses the memory until
+    /// then. Other delegates are unaffected: they share only weights, which are read-only.
+    fn wait(&self) -> Result<(), Error> {
+        self.cache.wait()?;
+        self.current.recording.wait()
+    }
+}
+
+impl torchlet_gpu::Session for Session {
+    type Device = Context;
+
+    fn finish_pending(&mut self) -> Result<(), Error> {
+        self.wait()
+    }
+
+    fn run(
+        &mut self,
+        call: &mut DelegateCall<'_, '_>,
+        wanted: Option<SearchRequest<'_>>,
+    ) -> Result<Option<usize>, Error> {
+        let layout = self.layout(call)?;
+        let searched = wanted.as_ref().and_then(|wanted| {
+            layout.outputs.get(wanted.arg.checked_sub(layout.first_output)?).copied()
+        });
+        let mut watch = Stopwatch::new(call.is_traced());
+        if call.is_traced() != self.current.labels.is_some() {
+            self.current.labels = call.is_traced().then(Vec::new);
+            self.recorded = false;
+            self.cache.clear();
+        }
+        let invoke = call.split(layout.first_output)?;
+        let sizes = self.plan.call_sizes(&layout, invoke)?;
+        self.switch_to(RecordingKey { sizes, wanted: searched })?;
+        watch.lap("find recording");
+        let (staging, varied) = (self.memory.inputs.mapped(), &mut self.current.replay.varied);
+        self.plan.write_inputs(&mut self.state, &layout, invoke, staging, varied)?;
+        watch.lap("write inputs");
+        if self.current.replay.varied && self.recorded {
+            // Cleared first, so that an error leaves no valid recording.
+            self.recorded = false;
+            self.recorded = match self.current.replay.update(&self.plan, &mut self.state)? {
+                Some(steps) => {
+                    self.current.write_parameters(&steps)?;
+                    true
+                }
+                None => false,
+            };
+            watch.lap("update");
+        }
+        if !self.recorded {
+            let (steps, reads) = encode(&self.plan.graph, &mut self.state, false)?;
+            self.current.replay.reads = Some(reads);
+            watch.lap("encode");
+            self.record_or_evict(steps, &mut watch)?;
+            // Recording may have created new pipelines.
+            self.context.pipelines.save();
+        }
+        let parallel = invoke.parallel();
+        if parallel.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let varied = std::mem::take(&mut self.current.replay.varied);
+        self.current.recording.submit()?;
+        if varied {
+            self.recorded = self.current.replay.predict(&self.plan, &mut self.state);
+        }
+        self.current.recording.wait_unless(&|| parallel.is_cancelled())?;
+        watch.lap("submit and wait");
+        let (staging, search) = (self.memory.outputs.mapped(), self.current.search);
+        let found =
+            self.plan.read_outputs(&self.state, &layout, invoke, staging, search, wanted)?;
+        watch.lap("read outputs");
+        self.report(call, &watch)?;
+        Ok(found)
+    }
+
+    fn reset(&mut self) -> Result<(), Error> {
+        let contents = self.plan.initial_state(&self.state)?;
+        upload(&contents, &self.context, &mut self.memory.constants, &Serial, Vec::new())
+    }
+
+    fn state_tensors(&self) -> &[StateTensor] {
         &self.plan.state_tensors
     }
 
-    /// Copies a state tensor to the host.
-    pub(crate) fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), Error> {
+    fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), Error> {
+        self.wait()?;
         let state = self.plan.state_tensor(number, target.len())?;
         self.memory.read(state, self.plan.binding(&self.state, state.id, false)?, target)
     }
 
-    /// Copies host data into a state tensor.
-    pub(crate) fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), Error> {
+    fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), Error> {
         let state = self.plan.state_tensor(number, source.len())?;
         self.memory.write(state, self.plan.binding(&self.state, state.id, true)?, source)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Memory must not be freed while the device still uses it. If waiting fails, the device is
+        // lost, or abandoned together with its memory.
+        let _ = self.wait();
     }
 }

@@ -73,17 +73,7 @@ fn listing((index, adapter): (usize, &Listed)) -> DeviceListing {
         ("kind", kind.into()),
         ("api", api.into()),
         ("driver", info.driver.as_str().into()),
-        (
-            "limits",
-            Property::Object(vec![
-                ("invocations", limits.invocations.into()),
-                ("workgroups", limits.workgroups.into_iter().collect()),
-                ("shared_memory", limits.shared_memory.into()),
-                ("storage_buffers", limits.storage_buffers.into()),
-                ("tensor", limits.tensor.into()),
-                ("allocation", limits.allocation.into()),
-            ]),
-        ),
+        ("limits", limits.into()),
         ("unusable", unusable.as_deref().into()),
     ];
     DeviceListing { lines, properties }

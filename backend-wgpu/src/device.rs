@@ -7,14 +7,11 @@ use crate::wait::wait;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use torchlet_gpu::SharedWeights;
 use torchlet_gpu::device::{Device, DeviceKind};
+use torchlet_gpu::{OpenDevice, SharedWeights};
 
 /// Selects the adapter by index or by part of its name.
 pub const DEVICE_VARIABLE: &str = "TORCHLET_WEBGPU_DEVICE";
-
-/// The default timeout of a run on a GPU.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The interval at which a waiting thread checks for cancellation, and lets others wait.
 const INTERVAL: Duration = Duration::from_millis(1);
@@ -174,16 +171,6 @@ impl Context {
         let slot = lost.clone();
         device.on_uncaptured_error(Arc::new(move |error| note(&slot, text_of(&error))));
         let kind = kind_of(&info);
-        let longest = match kind {
-            // Software devices may need any amount of time.
-            DeviceKind::Cpu => Duration::MAX,
-            _ => DEFAULT_TIMEOUT,
-        };
-        let timeout = match options.timeout {
-            Some(Duration::ZERO) => Duration::MAX,
-            Some(timeout) => timeout,
-            None => longest,
-        };
         Ok(Arc::new(Context {
             busy: options.busy.unwrap_or_else(|| kind.busy_invocations()),
             kind,
@@ -193,7 +180,7 @@ impl Context {
             weights: SharedWeights::default(),
             refuses_overlaps: options.refuses_overlaps,
             limits,
-            timeout,
+            timeout: kind.timeout(options.timeout),
             polling: Mutex::new(()),
             lost,
         }))
@@ -345,6 +332,18 @@ impl Context {
         };
         staging.unmap();
         used
+    }
+}
+
+impl OpenDevice for Context {
+    type Error = Error;
+
+    fn works(&self) -> bool {
+        Context::works(self).is_ok()
+    }
+
+    fn is_loss(error: &Error) -> bool {
+        error.is_device_loss()
     }
 }
 

@@ -32,15 +32,14 @@ pub use device::DEVICE_VARIABLE;
 use device::{Context, Options, adapters, choose, kind_of};
 use error::Error;
 use session::Session;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 use torchlet_core::{
-    Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
-    InitContext, OptionValue, Processed, Rates, delegate_size,
+    Backend, DelegateBox, DelegateError, DelegateInfo, InitContext, OptionValue, Processed, Rates,
+    delegate_size,
 };
-use torchlet_gpu::SearchRequest;
 use torchlet_gpu::device::Profile;
+use torchlet_gpu::{DevicePool, GraphDelegate};
 
 /// The backend id that compiled programs use for this backend.
 pub const BACKEND_NAME: &str = "TorchletWebGpu";
@@ -53,15 +52,7 @@ pub const BACKEND_NAME: &str = "TorchletWebGpu";
 #[derive(Default)]
 pub struct WebGpuBackend {
     options: Options,
-    contexts: Contexts,
-}
-
-/// Open devices, by the requested adapter.
-type Contexts = Arc<Mutex<HashMap<Option<String>, Arc<Context>>>>;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Poisoning can be ignored: a panic cannot leave the guarded data half-changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    pool: DevicePool<Context>,
 }
 
 /// Configures how a [`WebGpuBackend`] opens its device.
@@ -112,7 +103,7 @@ impl WebGpuBackendBuilder {
 
     /// Builds the backend, which opens its device on first use.
     pub fn build(self) -> WebGpuBackend {
-        WebGpuBackend { options: self.options, contexts: Contexts::default() }
+        WebGpuBackend { options: self.options, pool: DevicePool::default() }
     }
 }
 
@@ -131,41 +122,23 @@ impl WebGpuBackend {
     /// For tests.
     #[doc(hidden)]
     pub fn lose_devices(&self) {
-        lock(&self.contexts).values().for_each(|context| context.lose());
+        self.pool.open().iter().for_each(|context| context.lose());
     }
 
     /// Returns the number of pipelines that the open devices have created. For tests.
     #[doc(hidden)]
     pub fn pipelines(&self) -> usize {
-        lock(&self.contexts).values().map(|context| context.pipelines.count()).sum()
+        self.pool.open().iter().map(|context| context.pipelines.count()).sum()
     }
 
     /// Returns the context of the adapter that `named` selects by index or by part of its name.
     /// Without `named`, returns the context of the backend's adapter.
     fn context(&self, named: Option<&str>) -> Result<Arc<Context>, Error> {
-        // The lock is held while a device is opened, so that it is opened only once.
-        let mut contexts = lock(&self.contexts);
-        let key = named.map(str::to_owned);
-        if let Some(context) = contexts.get(&key).filter(|context| context.works().is_ok()) {
-            return Ok(context.clone());
-        }
-        let device = key.clone().or_else(|| self.options.device.clone());
-        let context = Context::open(&Options { device, ..self.options.clone() })?;
-        contexts.insert(key, context.clone());
-        Ok(context)
+        self.pool.find_or_open(named, |named| {
+            let device = named.or_else(|| self.options.device.clone());
+            Context::open(&Options { device, ..self.options.clone() })
+        })
     }
-}
-
-/// Drops the context of a lost device, so that the next load reopens the device.
-fn forget_lost<T>(
-    contexts: &Contexts,
-    lost: &Arc<Context>,
-    result: Result<T, Error>,
-) -> Result<T, DelegateError> {
-    if result.as_ref().is_err_and(Error::is_device_loss) {
-        lock(contexts).retain(|_, context| !Arc::ptr_eq(context, lost));
-    }
-    result.map_err(DelegateError::from)
 }
 
 impl Backend for WebGpuBackend {
@@ -180,12 +153,7 @@ impl Backend for WebGpuBackend {
     fn rates(&self) -> Option<Rates> {
         // A device that is just being opened is not waited for: its kind is known without opening
         // it.
-        let contexts = match self.contexts.try_lock() {
-            Ok(contexts) => Some(contexts),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        };
-        let open = contexts.and_then(|all| all.get(&None).map(|context| context.kind));
+        let open = self.pool.chosen().map(|context| context.kind);
         let kind = open.or_else(|| {
             let adapters = adapters();
             let index = choose(&adapters, self.options.wanted().as_deref()).ok()?;
@@ -195,7 +163,7 @@ impl Backend for WebGpuBackend {
     }
 
     fn arena_bytes(&self, _delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
-        Ok(delegate_size::<WebGpuDelegate>())
+        Ok(delegate_size::<GraphDelegate<Session>>())
     }
 
     fn init<'m>(
@@ -212,57 +180,7 @@ impl Backend for WebGpuBackend {
         let (graph, state_tensors) = torchlet_gpu::read(context.processed().bytes(), &named)?;
         let lasts = matches!(context.processed(), Processed::Lent(_));
         let session = Session::new(&device, graph, state_tensors, context.parallel(), lasts);
-        let session = Box::new(forget_lost(&self.contexts, &device, session)?);
-        context.place(WebGpuDelegate { session, device, contexts: self.contexts.clone() })
-    }
-}
-
-/// A delegate that runs a compiled graph.
-struct WebGpuDelegate {
-    session: Box<Session>,
-    device: Arc<Context>,
-    contexts: Contexts,
-}
-
-impl WebGpuDelegate {
-    /// Runs `work` on the session once the device has finished any cancelled run.
-    fn with_idle<T>(
-        &mut self,
-        work: impl FnOnce(&mut Session) -> Result<T, Error>,
-    ) -> Result<T, DelegateError> {
-        let result = self.session.finish_pending().and_then(|()| work(&mut self.session));
-        forget_lost(&self.contexts, &self.device, result)
-    }
-}
-
-impl Delegate for WebGpuDelegate {
-    fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
-        self.with_idle(|session| session.run(call, None).map(drop))
-    }
-
-    fn execute_argmax(
-        &mut self,
-        call: &mut DelegateCall<'_, '_>,
-        arg: usize,
-        indices: &mut [i32],
-    ) -> Result<Option<usize>, DelegateError> {
-        self.with_idle(|session| session.run(call, Some(SearchRequest { arg, indices })))
-    }
-
-    fn reset(&mut self) -> Result<(), DelegateError> {
-        self.with_idle(Session::reset)
-    }
-
-    fn state(&self, number: usize) -> Option<DelegateState<'_>> {
-        let state = self.session.state_tensors().get(number)?;
-        Some(DelegateState { name: state.name.as_deref(), info: state.info.clone() })
-    }
-
-    fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), DelegateError> {
-        forget_lost(&self.contexts, &self.device, self.session.read_state(number, target))
-    }
-
-    fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), DelegateError> {
-        self.with_idle(|session| session.write_state(number, source))
+        let session = Box::new(self.pool.checked(&device, session)?);
+        context.place(GraphDelegate::new(session, device, self.pool.clone()))
     }
 }

@@ -105,9 +105,46 @@ impl Session {
         Ok(layout)
     }
 
-    /// Runs the graph on the arguments of a call. If an argmax search replaced an output, returns
-    /// the number of rows of that output.
-    pub(crate) fn run(
+    /// Prepares for these input sizes and this search.
+    ///
+    /// # Errors
+    /// An input exceeds its bound. The session is unchanged then.
+    fn switch_to(&mut self, sizes: &[Vec<usize>], wanted: Option<usize>) -> Result<(), Error> {
+        if self.wanted == wanted && self.plan.input_sizes(&self.state) == sizes {
+            return Ok(());
+        }
+        self.plan.check_input_sizes(sizes)?;
+        self.plan.set_input_sizes(&mut self.state, sizes);
+        self.wanted = wanted;
+        self.recorded = false;
+        Ok(())
+    }
+
+    fn record(&mut self, steps: Vec<Step>, parallel: &dyn Parallel) -> Result<(), Error> {
+        let Session { plan, state, updates, memory, current, context, .. } = self;
+        let scheduler = Scheduler { plan, state, updates, steps: &steps, on_device: [true, true] };
+        let mut schedule = scheduler.schedule(&mut current.replay, self.wanted)?;
+        let bytes = schedule.search.map_or(0, |search| search.scratch_bytes());
+        memory.grow_search(bytes)?;
+        current.record(&mut schedule, &steps, memory, context, parallel)?;
+        drop(schedule);
+        self.recorded = true;
+        self.current.replay.hold(steps);
+        Ok(())
+    }
+}
+
+impl torchlet_gpu::Session for Session {
+    type Device = Context;
+
+    fn finish_pending(&mut self) -> Result<(), Error> {
+        match self.pending.take() {
+            Some(submission) => self.context.wait_for(&submission, &|| false),
+            None => self.context.works(),
+        }
+    }
+
+    fn run(
         &mut self,
         call: &mut DelegateCall<'_, '_>,
         wanted: Option<SearchRequest<'_>>,
@@ -157,61 +194,21 @@ impl Session {
         Ok(found)
     }
 
-    /// Prepares for these input sizes and this search.
-    ///
-    /// # Errors
-    /// An input exceeds its bound. The session is unchanged then.
-    fn switch_to(&mut self, sizes: &[Vec<usize>], wanted: Option<usize>) -> Result<(), Error> {
-        if self.wanted == wanted && self.plan.input_sizes(&self.state) == sizes {
-            return Ok(());
-        }
-        self.plan.check_input_sizes(sizes)?;
-        self.plan.set_input_sizes(&mut self.state, sizes);
-        self.wanted = wanted;
-        self.recorded = false;
-        Ok(())
-    }
-
-    fn record(&mut self, steps: Vec<Step>, parallel: &dyn Parallel) -> Result<(), Error> {
-        let Session { plan, state, updates, memory, current, context, .. } = self;
-        let scheduler = Scheduler { plan, state, updates, steps: &steps, on_device: [true, true] };
-        let mut schedule = scheduler.schedule(&mut current.replay, self.wanted)?;
-        let bytes = schedule.search.map_or(0, |search| search.scratch_bytes());
-        memory.grow_search(bytes)?;
-        current.record(&mut schedule, &steps, memory, context, parallel)?;
-        drop(schedule);
-        self.recorded = true;
-        self.current.replay.hold(steps);
-        Ok(())
-    }
-
-    /// Waits until the device has finished a cancelled run.
-    pub(crate) fn finish_pending(&mut self) -> Result<(), Error> {
-        match self.pending.take() {
-            Some(submission) => self.context.wait_for(&submission, &|| false),
-            None => self.context.works(),
-        }
-    }
-
-    /// Restores the initial contents of all state buffers.
-    pub(crate) fn reset(&mut self) -> Result<(), Error> {
+    fn reset(&mut self) -> Result<(), Error> {
         let contents = self.plan.initial_state(&self.state)?;
         upload(&contents, &self.context, &self.memory.constants, &Serial)
     }
 
-    /// Returns the state tensors that callers can read and write.
-    pub(crate) fn state_tensors(&self) -> &[StateTensor] {
+    fn state_tensors(&self) -> &[StateTensor] {
         &self.plan.state_tensors
     }
 
-    /// Copies a state tensor to the host.
-    pub(crate) fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), Error> {
+    fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), Error> {
         let state = self.plan.state_tensor(number, target.len())?;
         self.memory.read_state(state, self.plan.binding(&self.state, state.id, false)?, target)
     }
 
-    /// Copies host data into a state tensor.
-    pub(crate) fn write_state(&self, number: usize, source: &[u8]) -> Result<(), Error> {
+    fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), Error> {
         let state = self.plan.state_tensor(number, source.len())?;
         self.memory.write_state(state, self.plan.binding(&self.state, state.id, true)?, source)
     }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use torchlet_gpu::device::{Device, DeviceFeature, DeviceFeatures, DeviceKind, Limits};
-use torchlet_gpu::{SharedWeights, matrix_units};
+use torchlet_gpu::{OpenDevice, SharedWeights, matrix_units};
 
 /// An open device.
 pub(crate) struct Context {
@@ -79,9 +79,6 @@ pub(crate) struct Context {
     allocator: ManuallyDrop<Mutex<Allocator>>,
     instance: Arc<Instance>,
 }
-
-/// The default timeout of a run on a GPU.
-pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The states of a context: usable; lost; or abandoned, if the state of the device is unknown, so
 /// that its objects must not be destroyed.
@@ -160,16 +157,7 @@ impl Context {
         let timeline = features
             .has(DeviceFeature::TimelineSemaphore)
             .then(|| khr::timeline_semaphore::Device::new(&instance.raw, &raw));
-        // Software devices may need any amount of time.
-        let longest = match info.kind {
-            DeviceKind::Cpu => Duration::MAX,
-            _ => DEFAULT_TIMEOUT,
-        };
-        let timeout = match options.timeout {
-            Some(Duration::ZERO) => Duration::MAX,
-            Some(timeout) => timeout,
-            None => longest,
-        };
+        let timeout = info.kind.timeout(options.timeout);
         let found = TuningResults::new(file(Holds::Choices));
         let probes = options.probe_matrices.unwrap_or(true);
         let matrices = known_matrix_units(features.multiply_halves() && probes, &found);
@@ -454,6 +442,18 @@ fn why_not<'i>(infos: impl Iterator<Item = &'i DeviceInfo>) -> String {
     });
     let reasons: Vec<String> = reasons.collect();
     if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
+}
+
+impl OpenDevice for Context {
+    type Error = Error;
+
+    fn works(&self) -> bool {
+        Context::works(self)
+    }
+
+    fn is_loss(error: &Error) -> bool {
+        error.is_device_loss()
+    }
 }
 
 impl Drop for Context {

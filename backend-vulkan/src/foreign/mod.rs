@@ -15,13 +15,13 @@ use crate::device::{
     MemoryKind, SamplerConfig, Slot,
 };
 use crate::error::Error;
-use crate::{Contexts, forget_lost};
 pub(crate) use spirv::Limits;
 use spirv::{Bindings, Kind};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use texel::Texel;
 use torchlet_core::{Delegate, DelegateCall, DelegateError, TensorInfo};
+use torchlet_gpu::DevicePool;
 use torchlet_graph::graph::{Graph, Tensor, Value, ValueId};
 use torchlet_graph::operators::{Operator, ShaderArgs};
 
@@ -150,7 +150,7 @@ struct Staged {
 pub(crate) struct ForeignDelegate {
     work: Box<Work>,
     device: Arc<Context>,
-    contexts: Contexts,
+    pool: DevicePool<Context>,
 }
 
 /// Dropped in the order of the fields: the recording first, which waits for its submissions.
@@ -167,18 +167,18 @@ struct Work {
 impl ForeignDelegate {
     pub(crate) fn new(
         device: &Arc<Context>,
-        contexts: Contexts,
+        pool: DevicePool<Context>,
         graph: &Graph<'_>,
         memory_limit: u64,
     ) -> Result<Self, Error> {
         let work = Box::new(Work::new(device, graph, memory_limit)?);
-        Ok(ForeignDelegate { work, device: device.clone(), contexts })
+        Ok(ForeignDelegate { work, device: device.clone(), pool })
     }
 }
 
 impl Delegate for ForeignDelegate {
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
-        forget_lost(&self.contexts, &self.device, self.work.run(call))
+        self.pool.checked(&self.device, self.work.run(call))
     }
 }
 

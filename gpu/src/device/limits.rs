@@ -1,6 +1,7 @@
 //! Device limits that encoding depends on.
 
 use crate::error::Error;
+use torchlet_graph::device::Property;
 use torchlet_shaders::Module;
 
 /// Workgroups per dim that every device supports.
@@ -35,6 +36,19 @@ pub struct DeviceLimits {
     /// The maximum bytes of one memory allocation. Weights may be distributed over several
     /// allocations.
     pub allocation: u64,
+}
+
+impl From<DeviceLimits> for Property {
+    fn from(limits: DeviceLimits) -> Self {
+        Property::Object(vec![
+            ("invocations", limits.invocations.into()),
+            ("workgroups", limits.workgroups.into_iter().collect()),
+            ("shared_memory", limits.shared_memory.into()),
+            ("storage_buffers", limits.storage_buffers.into()),
+            ("tensor", limits.tensor.into()),
+            ("allocation", limits.allocation.into()),
+        ])
+    }
 }
 
 /// The device limits that encoding depends on.
