@@ -56,11 +56,19 @@ fn compile<'p>(
     data: &'p [DataMap<'p>],
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Failure> {
-    let shaders = arguments.allow_foreign_shaders;
-    if shaders && !matches!(arguments.processor, LowerFor::Device(_)) {
-        return Err(Failure::new(
-            "--allow-foreign-shaders has no effect without a GPU in --for: shaders run on GPUs",
-        ));
+    let api = match arguments.processor {
+        LowerFor::Device(name) => DEVICE_APIS.iter().find(|api| api.name() == name),
+        LowerFor::Cpu | LowerFor::Mcu => None,
+    };
+    let shaders = api.filter(|_| arguments.allow_foreign_shaders);
+    let shaders = shaders.and_then(|api| api.shader_target(None));
+    if arguments.allow_foreign_shaders && shaders.is_none() {
+        let able = DEVICE_APIS.iter().filter(|api| api.shader_target(None).is_some());
+        let able: Vec<&str> = able.map(|api| api.name()).collect();
+        return Err(Failure::new(format!(
+            "--allow-foreign-shaders needs --for {}: nothing else runs shaders",
+            able.join(" or --for ")
+        )));
     }
     match arguments.processor {
         LowerFor::Cpu => {
@@ -69,19 +77,8 @@ fn compile<'p>(
         }
         // Firmware links kernels only, without the engine.
         LowerFor::Mcu => graph::cpu::compile(program, data, Processors::NONE, registry),
-        LowerFor::Device(name) => {
-            let api = DEVICE_APIS.iter().find(|api| api.name() == name);
+        LowerFor::Device(_) => {
             let target = api.map(|api| api.target(None));
-            let wanted = shaders;
-            let shaders = api.filter(|_| wanted).and_then(|api| api.shader_target(None));
-            if wanted && shaders.is_none() {
-                let able = DEVICE_APIS.iter().filter(|api| api.shader_target(None).is_some());
-                let able: Vec<&str> = able.map(|api| api.name()).collect();
-                return Err(Failure::new(format!(
-                    "--allow-foreign-shaders has no effect with --for {name}: it needs --for {}",
-                    able.join(" or --for ")
-                )));
-            }
             let targets: Vec<&dyn graph::Target> =
                 target.as_deref().into_iter().chain(shaders.as_deref()).collect();
             graph::compile(program, data, Processors::preferring(&targets), registry)
