@@ -149,7 +149,7 @@ impl Drop for Room {
 
 impl Bodies {
     /// Reserves memory for the parsed form of a body.
-    pub(super) fn admit_fields(&self, body: &[u8]) -> Result<Room, Refusal> {
+    pub(super) fn admit_fields(&self, body: &[u8]) -> Result<Room, (u16, String)> {
         let (fields, items) = count_fields(body);
         let bytes = fields.saturating_mul(BYTES_PER_FIELD);
         let bytes = bytes.saturating_add(items.saturating_mul(BYTES_PER_ITEM));
@@ -159,20 +159,22 @@ impl Bodies {
                 "the request has {fields} JSON fields and lists and {items} items, more than \
                  {MAX_FIELDS} or {most}"
             );
-            return Err(Some((400, message)));
+            return Err((400, message));
         }
-        self.admit(bytes)
+        self.reserve(bytes)
     }
 
     /// Reserves memory for a body.
     pub(super) fn admit(&self, length: usize) -> Result<Room, Refusal> {
+        self.reserve(length).map_err(Some)
+    }
+
+    fn reserve(&self, length: usize) -> Result<Room, (u16, String)> {
         let before = self.0.fetch_add(length, Ordering::Relaxed);
         let room = Room(self.0.clone(), length);
         match before.saturating_add(length) <= MAX_BODIES {
             true => Ok(room),
-            false => {
-                Err(Some((503, "too many request bytes are being received: try again".into())))
-            }
+            false => Err((503, "too many request bytes are being received: try again".into())),
         }
     }
 }
@@ -204,7 +206,7 @@ mod tests {
         let bodies = Bodies::default();
         let half = "[]".repeat(MAX_BODIES / BYTES_PER_FIELD / 2);
         let rooms = [(); 2].map(|()| bodies.admit_fields(half.as_bytes()).unwrap());
-        let status = |refused: Result<Room, Refusal>| refused.err().unwrap().unwrap().0;
+        let status = |refused: Result<Room, (u16, String)>| refused.err().unwrap().0;
         assert_eq!(status(bodies.admit_fields(b"[]")), 503);
         drop(rooms);
         assert!(bodies.admit_fields(b"[]").is_ok());

@@ -260,10 +260,7 @@ impl Server {
     ) -> std::io::Result<()> {
         let _room = match self.bodies.admit_fields(&request.body) {
             Ok(room) => room,
-            Err(refusal) => {
-                let (status, message) = refusal.unwrap_or_default();
-                return fail(stream, status, &message, None);
-            }
+            Err((status, message)) => return fail(stream, status, &message, None),
         };
         let mut client = Client::new(request.knows_interim);
         // Before the client can disconnect, after which the address is unknown.
