@@ -94,10 +94,13 @@ pub(super) fn charge_contents(
     state: &State<'_, '_>,
     value: &Value,
 ) -> Result<(), minijinja::Error> {
-    each_part(value, &mut |part| {
-        let bytes = part.as_str().map_or(0, str::len) as u64;
-        state.consume_fuel(bytes / BYTES_PER_PART + 1)
-    })
+    each_part(value, &mut |part| charge_part(state, part))
+}
+
+/// Charges fuel for one part of a list or map, without what it contains.
+pub(super) fn charge_part(state: &State<'_, '_>, part: &Value) -> Result<(), minijinja::Error> {
+    let bytes = part.as_str().map_or(0, str::len) as u64;
+    state.consume_fuel(bytes / BYTES_PER_PART + 1)
 }
 
 /// As [`charge_contents`], from the byte budget, before the contents are written.

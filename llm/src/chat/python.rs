@@ -1,7 +1,9 @@
 //! Python semantics of values, which Hugging Face's templates expect.
 
 use super::fields::{Fields, Style};
-use super::limits::{charge_bytes, charge_contents, charge_read, charge_text, each_part};
+use super::limits::{
+    charge_bytes, charge_contents, charge_part, charge_read, charge_text, each_part,
+};
 use minijinja::value::{Kwargs, ObjectRepr, Rest, Tuple, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State, Value};
 
@@ -343,8 +345,10 @@ pub(super) fn charged(state: &State<'_, '_>, value: Value) -> Result<Value, Erro
 /// that are computed when they are read are copied.
 pub(super) fn kept(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
     check_kept(&value)?;
-    charge_contents(state, &value)?;
-    each_part(&value, &mut |part| check_kept(part))?;
+    each_part(&value, &mut |part| {
+        charge_part(state, part)?;
+        check_kept(part)
+    })?;
     Ok(copied(&value)?.unwrap_or(value))
 }
 
@@ -364,7 +368,7 @@ fn check_kept(value: &Value) -> Result<(), Error> {
     }
 }
 
-/// Copies a value that contains lists that are computed when they are read; `None` if it has none.
+/// Copies a value with a list in it that is computed when it is read; `None` for other values.
 fn copied(value: &Value) -> Result<Option<Value>, Error> {
     let mut is_changed = value.kind() == ValueKind::Iterable;
     let mut copy = |part: Value| -> Result<Value, Error> {

@@ -3,10 +3,10 @@
 //! - `a ~ b` becomes `(a)|string ~ (b)|string`. minijinja formats lists, Booleans and `none`
 //!   differently from Python. It also charges fuel for a list only after formatting it, and nested
 //!   lists that contain another list twice grow exponentially.
-//! - Lists, maps and tuples, and values assigned to namespace fields, pass through the filter
-//!   [`CHARGE_FILTER`] when created, which bounds their size. So do operands with `*` and `+`,
-//!   which repeat and join lists without a copy, and left operands of `in`, which minijinja formats
-//!   to search in a string.
+//! - Lists, maps and tuples pass through the filter [`CHARGE_FILTER`] when created, which bounds
+//!   their size. So do operands with `*` and `+`, which repeat and join lists without a copy, and
+//!   left operands of `in`, which minijinja formats to search in a string. Values assigned to
+//!   namespace fields pass through [`KEEP_FILTER`].
 //! - `{% generation %}`, which marks the assistant's text for Hugging Face, becomes
 //!   `{% if true %}`.
 
@@ -191,9 +191,8 @@ impl<'s> Reader<'s> {
         &rest[..end]
     }
 
-    /// Skips a quoted string.
-    /// Skips a string. Replaces escape sequences that mean the same in Jinja as in Python, but
-    /// something else in minijinja.
+    /// Skips a quoted string. Replaces escape sequences that mean the same in Jinja as in Python,
+    /// but something else in minijinja.
     fn skip_quoted(&mut self, quote: char) {
         let start = self.at;
         let mut characters = self.rest().char_indices().skip(1);
