@@ -49,8 +49,8 @@ pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bo
     each_call(graph, |rewriter, node| replace(rewriter, node, &mut floats, takes).is_some())
 }
 
-/// Whether a call is one of those that compute TOSA's integers exactly, for which there is another
-/// call in `f32`.
+/// Whether a call computes TOSA's integers exactly. A processor that does not support it gets a
+/// call in `f32` instead.
 pub fn is_exact(graph: &Graph<'_>, node: &Node) -> bool {
     let scales = match node.operator {
         Operator::RESCALED_ARITHMETIC => return true,

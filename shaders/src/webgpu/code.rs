@@ -108,7 +108,7 @@ impl Instruction {
         Instruction { opcode, operands: operands.to_vec() }
     }
 
-    /// Returns an operand; 0, which is no id, if there is none.
+    /// Returns an operand, or 0, which is never an id, if the instruction has fewer.
     pub(super) fn operand(&self, at: usize) -> u32 {
         self.operands.get(at).copied().unwrap_or(0)
     }
